@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from fuzz import ledger
 from fuzz.campaign import Campaign
 from fuzz.inputs import Input
-from fuzz.seeds import TARGETS
+from fuzz.seeds import TARGETS, all_targets
 from fuzz.trial import REFUSED, SALVAGED
-from fuzz.worker import Worker, all_targets
+from fuzz.worker import Worker
 from places import SHARED
 
 if TYPE_CHECKING:

@@ -202,6 +202,8 @@ _CONTRACTS: Final = {"bubblescope.report/1": _report, "bubblescope.why/1": _why}
 
 # Two answers beside each other.
 
+_REPEATED: Final = "repeated-names"
+
 
 def facts(said: Any) -> Any:
     """Return what of a report follows from numbers: not where traces were, or what was said."""
@@ -225,7 +227,13 @@ def differences(said: Any, again: Any) -> Iterator[str]:
 
 
 def raised(said: Any, fewer: Any) -> Iterator[str]:
-    """Yield the ranks whose busy time is more without the file of another."""
+    """Yield the ranks whose busy time is more without the file of another.
+
+    Where a report says that it cannot tell a step's passes from each other, another rank's file may
+    have told it that they are of several steps.
+    """
+    if _REPEATED in {notice["code"] for notice in fewer["warnings"]}:
+        return
     before, after = _busy(said), _busy(fewer)
     for rank in before.keys() & after.keys():
         if after[rank] > before[rank]:

@@ -6,7 +6,10 @@ All but the real traces are made by the makers of the tests, so that they are th
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ascend_maker
@@ -19,13 +22,18 @@ import paddle_maker
 import primus_maker
 import rocpd_maker
 from bubblescope.model.kinds import Kind
+from bubblescope.model.version import __version__
+from bubblescope.recording.columns import FORMAT, Header, Membership
+from bubblescope.recording.file import Sink
+from commands import called
+from model_files import LLAMA, MEGATRON
 from nsight_maker import Style
 from places import ROOT
+from recorded_rows import recorded
 from synthetic import one_f_one_b
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 SMALL: Final = Style(stages=2, microbatches=2, steps=2, kernels=1)
 _LARGEST: Final = 500_000
@@ -347,6 +355,36 @@ def _recording(name: str) -> Callable[[Path], None]:
     return write
 
 
+def _checked(folder: Path) -> None:
+    """With checksums, in several batches, and with most of what a header can say."""
+    for rank, tasks in nsight_maker.solve(SMALL).items():
+        header = Header(
+            format=FORMAT,
+            version=__version__,
+            rank=rank,
+            stages=[rank],
+            host="node0",
+            process=100 + rank,
+            device=rank,
+            boot="one",
+            utc_ns=10**18,
+            timer="cuda",
+            schedule="1f1b",
+            microbatches=2,
+            pp=rank,
+            dp=0,
+            groups=(Membership(runs=((0, 1, 2),), role="pp", how="declared"),),
+        )
+        sink = Sink(folder / f"rank{rank:05}.bubbles", header)
+        for step in range(2):
+            for kind, microbatch, start, end in tasks:
+                at = 100_000_000 + 1000 * (40_000 * step + start)
+                told = {"step": step, "stage": rank, "microbatch": microbatch}
+                times = {"start_ns": at, "end_ns": at + 1000 * (end - start)}
+                sink.write(recorded(1, kind=kind.value, **told, **times))
+        sink.close(complete=True)
+
+
 def _attempts(folder: Path) -> None:
     for number in (1, 2):
         attempt = folder / f"attempt-{number:04d}"
@@ -361,13 +399,46 @@ def _saved(folder: Path) -> None:
     one_f_one_b(2, 2, 2).save(folder / "run.bubbles.parquet")
 
 
+def _dataset(*options: str) -> Callable[[Path], None]:
+    """Tasks of three steps in two blocks, of two parts, with whatever tables there are."""
+
+    def write(folder: Path) -> None:
+        style = Style(stages=2, microbatches=2, steps=3, kernels=1)
+        how = ("--block-steps", 2, "--batch", 1, "--workers", 1, *options)
+        with TemporaryDirectory() as traces:
+            for trace in kineto_maker.pipeline(style)[0]:
+                trace.write(Path(traces) / f"rank{trace.rank}.json")
+            done = called("dataset", "--quiet", traces, "--output", folder, *how, cwd=folder)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        _without_origin(folder, traces)
+
+    return write
+
+
+def _without_origin(folder: Path, traces: str) -> None:
+    """Let a dataset say nothing of where and when it was made, so that it is always the same."""
+    parts = [part["name"] for part in json.loads((folder / "dataset.json").read_text())["parts"]]
+    others = {traces: "/traces", **{name: f"{at:016x}" for at, name in enumerate(parts)}}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".json":
+            text = re.sub(r'("changed_ns":) *\d+', r"\1 0", path.read_text())
+            for one, other in others.items():
+                text = text.replace(one, other)
+            path.write_text(text)
+        if path.stem in others:
+            path.rename(path.with_stem(others[path.stem]))
+
+
 # What commands take besides traces.
 
 
-def _beside_a_trace(name: str, text: str) -> Callable[[Path], None]:
+def _beside_a_trace(
+    name: str, text: str, trace: Callable[[Path], None] = _kineto_ranges
+) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         (folder / "trace").mkdir()
-        _kineto_ranges(folder / "trace")
+        trace(folder / "trace")
         (folder / name).write_text(text)
 
     return write
@@ -380,39 +451,16 @@ pattern = 'PP:(?P<stage>\d+)(?P<kind>[FB])(?P<microbatch>\d+)'
 F = "forward"
 B = "backward"
 """
+_PASSES: Final = """
+[passes]
+0 = "F0 F1.0 B0@0 B1.0@0"
+1 = "F0 B0 F? B?@1 F0 B0 F1 B1"
+"""
 _PLAN: Final = "0F0,0F1,0B0,0B1\n,1F0,1B0,1F1,1B1\n"
-_LLAMA: Final = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1000,
-    "max_position_embeddings": 128,
-}
-_MEGATRON: Final = {
-    "num_layers": 4,
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "kv_channels": 16,
-    "ffn_hidden_size": 256,
-    "seq_length": 128,
-    "padded_vocab_size": 1000,
-    "swiglu": True,
-    "group_query_attention": True,
-    "num_query_groups": 2,
-    "num_experts": 4,
-    "moe_layer_freq": 2,
-    "moe_router_topk": 2,
-    "moe_ffn_hidden_size": 64,
-    "mtp_num_layers": None,
-    "normalization": "RMSNorm",
-    "global_batch_size": 4,
-    "world_size": 2,
-}
-
+_SPLIT: Final = "0F0,1F0,0F1,1I0,1F1,1W0,0I0,1B1,0W0,0B1\n,,,,,,,,,\n"
+_OVERLAPPED: Final = "0F0,0F1,,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n,1F0,1B0,1F1,1B1,1F2,1B2\n"
 TARGETS: Final[Mapping[str, Target]] = {
+    "dataset": Target({"plain": _dataset(), "kernels": _dataset("--kernels")}),
     "ascend": Target({"ranges": _ascend_ranges, "device": _ascend_device}, real=("ascend/1f1b",)),
     "jobtrace": Target(
         {
@@ -432,6 +480,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     ),
     "native": Target(
         {
+            "checked": _checked,
             "recording": _recording("torch-pipelining/1F1B"),
             "attempts": _attempts,
             "saved": _saved,
@@ -461,14 +510,34 @@ TARGETS: Final[Mapping[str, Target]] = {
             "merged": _rocpd_merged,
         },
     ),
-    "names": Target({"patterns": _beside_a_trace("own.toml", _NAMES)}, ("--names",)),
-    "plan": Target({"1f1b": _beside_a_trace("own.csv", _PLAN)}, ("--plan",)),
+    "names": Target(
+        {
+            "patterns": _beside_a_trace("own.toml", _NAMES),
+            "passes": _beside_a_trace("own.toml", _PASSES, _kineto_unmarked),
+        },
+        ("--names",),
+    ),
+    "plan": Target(
+        {
+            "1f1b": _beside_a_trace("own.csv", _PLAN),
+            "split": _beside_a_trace("own.csv", _SPLIT),
+            "overlapped": _beside_a_trace("own.csv", _OVERLAPPED),
+        },
+        ("--plan",),
+    ),
     "model": Target(
         {
-            "huggingface": _beside_a_trace("config.json", json.dumps(_LLAMA)),
-            "megatron": _beside_a_trace("arguments.json", json.dumps(_MEGATRON)),
+            "huggingface": _beside_a_trace("config.json", json.dumps(LLAMA)),
+            "megatron": _beside_a_trace("arguments.json", json.dumps(MEGATRON)),
         },
         ("--tokens", "1024", "--seq-length", "128", "--peak", "1e12", "--model"),
     ),
 }
 """Every trace format by the name of its source, and what else commands read."""
+
+
+def all_targets(data: Path | None) -> Mapping[str, Target]:
+    """Return the targets, with real traces as seeds where there are any."""
+    if data is None:
+        return TARGETS
+    return {name: target.with_real(data) for name, target in TARGETS.items()}

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from commands import called
 from fuzz import oracle
-from fuzz.inputs import TRACE, Input
-from fuzz.lines_run import LinesRun
+from fuzz.inputs import WRITES, Input
 from fuzz.mutations import Damage, neutralise
 from fuzz.seeds import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from subprocess import CompletedProcess
 
+    from fuzz.lines_run import Line, LinesRun
     from fuzz.seeds import Target
 
 GIVEN: Final = "given"
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     verdict: str
     findings: tuple[Finding, ...]
     signs: frozenset[str]
-    lines: frozenset[tuple[str, int]]
+    lines: frozenset[Line]
     seconds: float
     mib: float
 
@@ -77,6 +77,7 @@ class Trial:
         place: An empty folder to work in.
         printed: A file that stands in place of the process's own outputs: what ends up there was
             printed past Python.
+        lines: What notes the lines that run.
         ask: What runs a command in this process.
     """
 
@@ -85,13 +86,14 @@ class Trial:
         targets: Mapping[str, Target],
         place: Path,
         printed: Path,
+        lines: LinesRun,
         ask: Callable[..., CompletedProcess[str]] = called,
     ) -> None:
         self._targets = targets
         self._place = place
         self._printed = printed
         self._ask = ask
-        self._lines = LinesRun()
+        self._lines = lines
         self._sound: dict[tuple[str, str], tuple[Path, Any]] = {}
 
     def __call__(self, one: Input) -> Outcome:
@@ -103,15 +105,17 @@ class Trial:
         out.mkdir()
         damage = one.write(folder, sound)
         command = one.command(folder, sound, out)
-        self._lines.found = set()
+        self._lines.new()
         findings: list[Finding] = []
         done, seconds, mib = self._measured(one.target, command, folder, findings)
         if done is None:
-            return Outcome(FAILED, tuple(findings), frozenset(), self._found(), seconds, mib)
+            return Outcome(FAILED, tuple(findings), frozenset(), self._lines.new(), seconds, mib)
         wrong = [*oracle.complaints(done, folder)]
         said = oracle.parsed(done.stdout) if "--json" in command else None
         if command[:2] == ["report", "--json"] and done.returncode == oracle.DONE and said:
-            if damage == [Damage.SHOWN] and not oracle.noticed(said) - oracle.noticed(report):
+            # What is no trace may mean something else, cut anywhere.
+            shown = damage == [Damage.SHOWN] and not TARGETS[one.target].option
+            if shown and not oracle.noticed(said) - oracle.noticed(report):
                 wrong += oracle.differences(report, said)
             wrong += self._beside_others(one, folder, command, said, findings, damage)
         findings += [
@@ -119,13 +123,16 @@ class Trial:
             for text in dict.fromkeys(wrong)
         ]
         verdict = _verdict(done, said, report)
-        return Outcome(verdict, tuple(findings), _signs(done, said), self._found(), seconds, mib)
+        return Outcome(
+            verdict, tuple(findings), _signs(done, said), self._lines.new(), seconds, mib
+        )
 
     def _measured(
         self, target: str, command: list[str], folder: Path, findings: list[Finding]
     ) -> tuple[CompletedProcess[str] | None, float, float]:
         """Run a command; return what came of it, seconds and MiB, and note what it did besides."""
-        before = _held(folder)
+        writes = WRITES.get(command[0], ())
+        before = _held(folder, writes)
         self._printed.write_bytes(b"")
         _forget_peak()
         began = time.process_time()
@@ -134,15 +141,12 @@ class Trial:
         if self._printed.stat().st_size:
             past = self._printed.read_text("utf-8", "replace")
             findings.append(Finding("wrong", "prints past Python", past[:2000]))
-        if _held(folder) != before:
+        if _held(folder, writes) != before:
             findings.append(Finding("wrong", "changes the input", " ".join(command)))
         if seconds > _SLOW_S or mib > _LARGE_MIB:
             where = f"{target}: {'seconds' if seconds > _SLOW_S else 'memory'}"
             findings.append(Finding("costs", where, f"{seconds:.1f} s, {mib:.0f} MiB"))
         return done, seconds, mib
-
-    def _found(self) -> frozenset[tuple[str, int]]:
-        return frozenset(self._lines.found)
 
     def _sound_one(self, one: Input) -> tuple[Path, Any]:
         """Return a folder with the seed, and what a report says of it."""
@@ -151,16 +155,15 @@ class Trial:
             folder = self._place / "sound" / "-".join(key)
             folder.mkdir(parents=True)
             self._targets[one.target].seeds[one.seed](folder)
-            trace = folder / TRACE if TARGETS[one.target].option else folder
-            done = self._ask("report", "--json", "--quiet", trace, cwd=self._place)
+            asked = Input(one.target, one.seed, ()).command(folder, folder, self._place)
+            done = self._ask(*asked, cwd=self._place)
             self._sound[key] = (folder, json.loads(done.stdout))
         return self._sound[key]
 
     def _tried(self, command: list[str], findings: list[Finding]) -> CompletedProcess[str] | None:
         """Run a command; note a traceback, and return None then."""
         try:
-            with self._lines.noted():
-                return self._ask(*command, cwd=self._place)
+            return self._ask(*command, cwd=self._place)
         except BaseException as error:  # noqa: BLE001  Polars' panics are no `Exception`
             findings.append(_of_traceback(error, command))
             return None
@@ -199,10 +202,10 @@ def _without_one(folder: Path, random: Random) -> bool:
     return True
 
 
-def _held(folder: Path) -> list[tuple[str, int, int, int]]:
-    """Return what is in a folder, so that a change shows."""
+def _held(folder: Path, but: Sequence[str]) -> list[tuple[str, int, int, int]]:
+    """Return what is in a folder but for files of some names, so that a change shows."""
     found = []
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(one for one in folder.rglob("*") if one.name not in but):
         status = path.lstat()
         found.append((str(path), status.st_size, status.st_mtime_ns, status.st_mode))
     return found

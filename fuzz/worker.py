@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import shutil
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fuzz.seeds import TARGETS
-from fuzz.trial import FAILED, Finding, Outcome, Trial
+from fuzz.seeds import all_targets
+from fuzz.serving import PRINTED, READY, serve
+from fuzz.trial import FAILED, Finding, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
     from fuzz.inputs import Input
-    from fuzz.seeds import Target
 
-MEMORY: Final = 3 << 30
-"""Bytes of addresses that a process may have: the libraries reserve about one of these three GiB."""
 PATIENCE_S: Final = 30.0
 """Seconds of processor after which an input is taken to hang; few take more than one."""
 _IDLE: Final = 4
 """How many times as long by the clock one may take, which is waiting or on a busy machine."""
 _LOOK_S: Final = 0.5
 _LONG_START_S: Final = 120.0
-_PRINTED: Final = "printed"
 _IN_MEMORY: Final = Path("/dev/shm")  # where a file costs next to nothing
 
 
@@ -108,7 +104,7 @@ class Worker:
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def _printed(self) -> str:
-        return (self._folder / _PRINTED).read_text("utf-8", "replace")[-3000:]
+        return (self._folder / PRINTED).read_text("utf-8", "replace")[-3000:]
 
     def stop(self) -> None:
         """End the process, if there is one."""
@@ -124,41 +120,10 @@ class Worker:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir()
         given = (theirs, self._folder, self._data, self._ask)
-        self._process = self._context.Process(target=_serve, args=given, daemon=True)
+        self._process = self._context.Process(target=serve, args=given, daemon=True)
         self._process.start()
         theirs.close()
         self._connection = ours
-        if not ours.poll(_LONG_START_S) or ours.recv() != "ready":
+        if not ours.poll(_LONG_START_S) or ours.recv() != READY:
             raise RuntimeError("a process that tries inputs did not start")
         return ours
-
-
-def all_targets(data: Path | None) -> Mapping[str, Target]:
-    """Return the targets, with real traces as seeds where there are any."""
-    if data is None:
-        return TARGETS
-    return {name: target.with_real(data) for name, target in TARGETS.items()}
-
-
-def _serve(
-    connection: Connection[Any, Any],
-    folder: Path,
-    data: Path | None,
-    ask: Callable[..., Any] | None,
-) -> None:
-    """Try what is sent, until nobody sends any more."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    printed = folder / _PRINTED
-    with printed.open("ab") as file:
-        for output in (1, 2):
-            os.dup2(file.fileno(), output)
-    how = {} if ask is None else {"ask": ask}
-    trial = Trial(all_targets(data), folder, printed, **how)
-    connection.send("ready")
-    while True:
-        try:
-            one = connection.recv()
-        except EOFError:
-            return
-        connection.send(trial(one))

@@ -22,6 +22,8 @@ _CANNOT: Final = (Exception, pl.exceptions.PanicException)
 """What a mutation meets in a file that earlier ones have damaged: it may be anything."""
 _SHARE_OF_FILES: Final = 0.08
 _SHARE_OF_BYTES: Final = 0.2
+_CHECKSUM: Final = b"crc32"
+"""What a recording calls its checksums, which those of older versions lack."""
 
 
 class Damage(Enum):
@@ -68,7 +70,7 @@ def mutate(folder: Path, number: int, *, kept: tuple[str, ...] = ()) -> Damage:
     damaged = way(data, random)
     path.write_bytes(damaged)
     torn = way is raw.cut and not damaged.endswith(b"\n")
-    checked = data.startswith(b"\x1f\x8b") or path.suffix == ".bubbles"
+    checked = data.startswith(b"\x1f\x8b") or _CHECKSUM in data
     return Damage.SHOWN if torn or checked else Damage.BYTES
 
 

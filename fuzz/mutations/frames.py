@@ -19,6 +19,7 @@ _TYPES: Final = (
     pl.Decimal(38, 2),
 )
 _COMPRESSIONS: Final = ("zstd", "snappy", "uncompressed", "gzip")
+_GROUPS: Final = 8
 _NESTED: Final = 4
 """Of what a cell is put into: a list, a structure, an array or an object of a dictionary."""
 
@@ -63,7 +64,7 @@ def _parquet(frame: pl.DataFrame, metadata: dict[str, str], random: Random) -> b
     buffer = io.BytesIO()
     how: Any = {
         "compression": random.choice(_COMPRESSIONS),
-        "row_group_size": random.choice((None, 3)),
+        "row_group_size": random.choice((None, max(3, frame.height // _GROUPS))),
     }
     frame.write_parquet(buffer, metadata=metadata, **how)
     return buffer.getvalue()

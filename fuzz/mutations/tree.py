@@ -42,9 +42,9 @@ def mutated(text: str, random: Random) -> str:
         return json.dumps(hostile(random, tree))
     if random.random() < 0.04:
         return _nested(tree, slots, random)
-    for _ in range(random.choice((1, 1, 1, _FEW))):
+    for left in reversed(range(random.choice((1, 1, 1, _FEW)))):
         random.choice(_WAYS)(slots, random)
-        slots = _slots(tree)
+        slots = _slots(tree) if left else []
         if not slots:
             break
     separators = random.choice(((", ", ": "), (",", ":")))

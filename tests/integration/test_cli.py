@@ -218,9 +218,18 @@ def test_a_trace_without_device_work_is_code_3_and_shows_what_it_holds(tmp_path)
     done = run("report", trace, cwd=tmp_path, code=3, process=True)
     assert "1 ranges" in squeezed(done.stdout)
     assert "hold no kernels, copies or fills of any device; profile" in squeezed(done.stdout)
-    for command in (["view"], ["export", "--to", "svg"]):
+    needing = (
+        ["view"],
+        ["export", "--to", "svg"],
+        ["why"],
+        ["stragglers"],
+        ["whatif"],
+        ["compare", trace],
+    )
+    for command in needing:
         done = run(*command, trace, cwd=tmp_path, code=3)
         assert "hold no kernels, copies or fills of any device" in squeezed(done.stderr)
+        assert f"{trace}: nothing to show\n" in done.stderr
         assert [path.name for path in tmp_path.iterdir()] == ["host.sqlite"]
     run("info", trace, cwd=tmp_path)
 

@@ -6,16 +6,18 @@ import copy
 import json
 import os
 import re
+import sys
 import time
+from importlib import import_module
 from subprocess import CompletedProcess
 
+import click
 import pytest
 
-from bubblescope.model.errors import ScheduleError
-from bubblescope.schedules import torch_csv
+from bubblescope import cli
 from bubblescope.sources import SOURCES, find
 from commands import called
-from fuzz import ledger, oracle
+from fuzz import inputs, ledger, oracle
 from fuzz.campaign import Campaign
 from fuzz.inputs import Input
 from fuzz.lines_run import LinesRun
@@ -31,6 +33,38 @@ INPUTS = 36
 
 def test_every_reader_is_a_target():
     assert set(SOURCES.built_in) <= set(TARGETS)
+
+
+NOT_ASKED = {
+    "--key-file": "is any bytes",
+    "mcp": "answers until it is ended, with what the commands answer",
+    "--scheduler-file": "names a running cluster",
+    "record": "runs a program",
+    "serve": "answers until it is ended, and reads as `view` does; test_hostile.py asks it",
+}
+WRITTEN = {"output", "picture", "inferred", "plan_file", "dictionary"}
+"""Parameters that name what is written."""
+
+
+def readers(command, *name):
+    """Yield the commands that are given files, and the options that name files or other runs."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for one in command.list_commands(context):
+            yield from readers(command.get_command(context, one), *name, one)
+        return
+    for one in command.params:
+        told = f"{one.metavar} " + ("PATH" if isinstance(one.type, click.Path) else "")
+        if one.name in WRITTEN or not any(word in told for word in ("FILE", "PATH")):
+            continue
+        traces = isinstance(one, click.Argument) or one.name in {"log_dir", "folder"}
+        yield " ".join(name) if traces else one.opts[-1]
+
+
+def test_every_command_and_option_that_reads_a_file_is_asked():
+    there = {*readers(cli.cli)}
+    assert there > {"report", "ascend pp-chart", "--names", "--model", "--like"}
+    assert there - inputs.asked() == {*NOT_ASKED}
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +276,8 @@ def test_a_rank_that_is_busier_without_another_is_found(answers):
     assert [*oracle.raised(said, fewer)] == []
     fewer["bubble"]["per_rank"][1]["busy_ns"] += 1
     assert len([*oracle.raised(said, fewer)]) == 1
+    fewer["warnings"].append({"code": "repeated-names", "lost": 1, "total": 2})
+    assert [*oracle.raised(said, fewer)] == []
 
 
 def test_the_documentation_says_what_the_ledger_holds():
@@ -290,18 +326,63 @@ class Silent:
         return done
 
 
-def test_lines_count_when_they_run_for_the_first_time(tmp_path):
-    TARGETS["plan"].seeds["1f1b"](tmp_path)
+PROBED = """
+'''What documents a module.'''
+from __future__ import annotations
+
+outside = 1
+
+def choose(value, *, rows=()):
+    '''What documents it.'''
+    if value > 1:
+        return "large"
+    elif value < 0:
+        found = "negative"
+    else:
+        found = "small"
+    for row in rows:
+        try:
+            found = 1 / row
+        except ZeroDivisionError:
+            def fails():
+                return "zero"
+            return fails()
+        finally:
+            value += 1
+    return found
+"""
+
+
+def test_lines_count_when_they_run_for_the_first_time(tmp_path, monkeypatch):
+    (tmp_path / "probed_room").mkdir()
+    (tmp_path / "probed_room" / "module.py").write_text(PROBED)
+    (tmp_path / "probed_other.py").write_text(PROBED)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     lines = LinesRun()
-    with lines.noted():
-        torch_csv.read(tmp_path / "own.csv")
-    first, lines.found = lines.found, set()
-    assert {name for name, _ in first} >= {"schedules/torch_csv.py", "schedules/plan.py"}
-    with lines.noted():
-        torch_csv.read(tmp_path / "own.csv")
-    assert lines.found == set()
-    (tmp_path / "own.csv").write_text("0Q0\n")
-    with lines.noted(), pytest.raises(ScheduleError):
-        torch_csv.read(tmp_path / "own.csv")
-    assert {name for name, _ in lines.found} > {"schedules/torch_csv.py"}
-    assert lines.found.isdisjoint(first)
+    lines.watch(["probed_room"])
+    module = import_module("probed_room.module")
+    other = import_module("probed_other")
+    assert (module.__doc__, module.choose.__doc__) == (other.__doc__, other.choose.__doc__)
+    assert lines.new() == frozenset()
+    for arguments, rows, found in (
+        ((7,), (), {9, 10}),
+        ((7,), (), set()),
+        ((-7,), (), {11, 12, 15, 24}),
+        ((0,), (1,), {14, 16, 17, 23}),
+        ((0,), (0,), {19, 20, 21}),
+    ):
+        said = module.choose(*arguments, rows=rows)
+        assert said == other.choose(*arguments, rows=rows)
+        assert lines.new() == {("probed_room.module", line) for line in found}
+    assert not [*tmp_path.rglob("probed_room/__pycache__/*")]
+
+
+def test_what_is_tried_has_probes(worker):
+    campaign = Campaign({"plan": TARGETS["plan"]}, worker)
+    campaign.start([])
+    plain = campaign.step(Input("plan", "1f1b", (3,)))
+    assert {name for name, _ in worker(Input("kineto", "ranges", (3,))).lines} > {
+        "bubblescope.sources.kineto.document"
+    }
+    assert isinstance(plain.lines, frozenset)

@@ -129,7 +129,10 @@ def test_a_run_looked_at_in_parts_is_as_one_looked_at_as_a_whole(seed, causes):
 def test_a_run_without_faults_has_nothing_but_inherent_idle_time():
     for seed in range(8):
         run = job(np.random.default_rng(seed)).play()
-        assert added(explained(run)) == {}
+        found = explained(run)
+        assert added(found) == {}
+        assert found.present == ()
+        assert found.slow_ranks == ()
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.01])
@@ -144,7 +147,10 @@ def test_the_cause_that_was_put_in_comes_first_with_its_size(cause, jitter):
             continue
         run = made.play(one)
         truth = grown(made.play(), run, cause)
-        found = added(explained(run))
+        whole = explained(run)
+        found = added(whole)
+        assert cause in whole.present
+        assert bool(whole.slow_ranks) == (Cause.SLOW_RANK.value in found)
         assert next(iter(found)) == cause.value
         assert found[cause.value] == pytest.approx(truth, rel=0.02 if jitter else 1e-6)
 

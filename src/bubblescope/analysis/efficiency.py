@@ -57,6 +57,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         tokens: Of a step, over all devices.
         sequence_length: Tokens of a sequence.
         devices: Devices of the job, with those that have no trace.
+        counted_in: The file that tells how many they are; None if the user did.
         peak: FLOPs per second of one device at best, dense.
     """
 
@@ -66,6 +67,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     sequence_length: int | None = None
     devices: int | None = None
+    counted_in: str | None = None
     peak: float | None = None
 
     @classmethod
@@ -118,6 +120,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             tokens=tokens,
             sequence_length=length,
             devices=devices or described.devices,
+            counted_in=None if devices else str(model),
             peak=peak,
         )
 
@@ -277,8 +280,9 @@ def utilization(timeline: Timeline, workload: Workload | None = None) -> Efficie
     traced = sum(of_rank.values())
     devices = said.devices or max(timeline.run.world or 0, traced)
     if devices < traced:
+        where = f"{said.counted_in}: " if said.counted_in else ""
         raise ModelError(
-            f"the job is stated to have {units.count(devices, 'device')}, but the traces are of "
+            f"{where}the job is stated to have {units.count(devices, 'device')}, but the traces are of "
             f"{traced}: give the number of all (--devices)"
         )
     peak = _peak(timeline, said)

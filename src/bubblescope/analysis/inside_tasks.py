@@ -6,7 +6,6 @@ Time belongs to the innermost task that it lies in, of those that overlap to the
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from bubblescope.model.device_time import NONE, innermost
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.intervals import NEVER, covered_ns, reached_ns
 from bubblescope.model.kinds import Lane
+from bubblescope.model.patterns import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -195,8 +195,8 @@ class FasterKernels:
 def _matching(ran: pl.DataFrame, pattern: str) -> pl.Series:
     """Return whether each activity's name matches; there are few names, so each is tried once."""
     try:
-        wanted = re.compile(pattern)
-    except re.error as error:
+        wanted = compiled(pattern)
+    except ValueError as error:
         raise ScheduleError(f"{pattern!r} is not a regular expression: {error}") from None
     matched = pl.repeat(value=False, n=len(ran), eager=True)
     for column in ("name", "full"):

@@ -211,7 +211,7 @@ def _chart(
     warn(timeline, quiet=quiet)
     if not len(timeline):
         if quiet:
-            err.print(Text("the profiles hold no pipeline tasks"))
+            err.print(Text(f"{folder}: the profiles hold no pipeline tasks"), soft_wrap=True)
         sys.exit(NO_TASKS)
     charts = _of_ranks(_charts(timeline, profiles, step, detailed=detailed), profiles, ranks)
     if copy is None:

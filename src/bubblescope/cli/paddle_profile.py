@@ -56,7 +56,7 @@ def paddle(
     warn(timeline, quiet=quiet)
     if not len(timeline):
         if quiet:
-            err.print(Text("the logs hold no jobs with device times"))
+            err.print(Text(f"{log_dir}: the logs hold no jobs with device times"), soft_wrap=True)
         sys.exit(NO_TASKS)
     steps = step_times(logs, run).join(timeline.ranks.select("rank", "clock_offset_ns"), on="rank")
     offset = pl.col("clock_offset_ns").fill_null(0)

@@ -189,10 +189,13 @@ def read_kernels(paths: tuple[str, ...], **options: Any) -> Timeline:
 
 
 def need_tasks(timeline: Timeline) -> None:
-    """Leave, saying what the traces do hold, if there is nothing to show."""
+    """Leave, naming the traces and saying what they do hold, if there is nothing to show."""
     if len(timeline) or timeline.budget.height:
         return
     err.print(inventory(timeline))
+    first, *more = [origin.path for origin in timeline.run.origins] or ["the traces"]
+    named = f"{first} and {len(more)} more" if more else first
+    err.print(Text(f"{named}: nothing to show"), soft_wrap=True)
     for notice in timeline.run.warnings:
         err.print(Text(notice.message))
     sys.exit(NO_TASKS)

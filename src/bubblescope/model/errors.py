@@ -73,7 +73,9 @@ def quoted(value: object) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return what another library says is wrong: the beginning of its first line."""
+    """Return what another library or the system says is wrong: the beginning of its first line."""
+    if isinstance(error, OSError) and error.strerror:  # without its number, and the file once more
+        return error.strerror
     lines = str(error).strip().splitlines()
     return _without_middle(lines[0], 2 * _QUOTED) if lines else type(error).__name__
 

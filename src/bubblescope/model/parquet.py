@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING, Final
 
 import polars as pl
 
+from bubblescope.model.parquet_pages import complaint
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
@@ -49,8 +51,11 @@ def read(
         if columns is not None:
             scan = scan.select(columns)
         rows = scan.select(pl.len()).collect().item()
-        if rows * len(scan.collect_schema()) * _VALUE > max(_UNPACKED, _PACKED_WELL * size):
+        most = max(_UNPACKED, _PACKED_WELL * size)
+        if rows * len(scan.collect_schema()) * _VALUE > most:
             raise pl.exceptions.ComputeError(f"it claims to have {rows:,} rows in {size:,} bytes")
+        if wrong := complaint(source, columns, most):
+            raise pl.exceptions.ComputeError(wrong)
         return (scan if where is None else scan.filter(where)).collect()
 
 

@@ -585,6 +585,8 @@ def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, beside: dict[str, pl.DataFr
         if len(strangers):
             row = int(strangers[0])
             raise TimelineError(f"{name} row {row}: rank {table['rank'][row]} is not in ranks")
+    for name, table in beside.items():
+        _check_rows(name, table)
     counters = beside["counters"]
     if len(counters) and not counters["value"].is_finite().all():
         row = int((~counters["value"].is_finite()).arg_true()[0])
@@ -592,6 +594,27 @@ def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, beside: dict[str, pl.DataFr
             f"counters row {row}: the rule is that value is finite, but it is "
             f"{counters['value'][row]}"
         )
+
+
+def _check_rows(name: str, table: pl.DataFrame) -> None:
+    """Refuse rows of a table beside the tasks that end before they start, or last less than no time."""
+    moments = TABLES[name].moments
+    rules = [
+        (f"{column} is within 146 years of zero", pl.col(column).is_between(-TIMES_NS, TIMES_NS))
+        for column in moments
+    ]
+    lengths = [name for name in table.columns if name.endswith("_ns") and name not in moments]
+    rules += [(f"{column} is not negative", pl.col(column) >= 0) for column in lengths]
+    if "end_ns" in moments:
+        length = pl.col("end_ns") - pl.col("start_ns")
+        rules.append(("end_ns is not before start_ns", length >= 0))
+        rules.append(("it is no longer than two years", length <= LONGEST_NS))
+        rules += [(f"{column} fits in it", pl.col(column) <= length) for column in lengths]
+    broken = table.select((~rule).fill_null(value=False).alias(text) for text, rule in rules)
+    for column in broken.iter_columns():
+        if column.any():
+            row = int(column.arg_true()[0])
+            raise TimelineError(f"{name} row {row}: the rule is that {column.name}")
 
 
 def _check_bounds(tasks: pl.DataFrame, ranks: pl.DataFrame) -> None:

@@ -10,13 +10,14 @@ import msgspec
 
 from bubblescope.model.errors import NamesError
 from bubblescope.model.kinds import Kind
+from bubblescope.model.patterns import compiled
 from bubblescope.names.own_passes import own_passes
 from bubblescope.names.parsed import ParsedName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bubblescope.names.own_passes import OwnPass
+    from bubblescope.names.own_passes import OwnPasses
 
 KIND_WORDS: Final[dict[str, Kind | None]] = {
     **{kind.value: kind for kind in Kind},
@@ -84,8 +85,8 @@ class OwnNames:
     def __init__(self, pattern: str, kinds: Mapping[str, str], where: str) -> None:
         self.pattern, self.where = pattern, where
         try:
-            self._compiled = re.compile(pattern)
-        except re.error as error:
+            self._compiled = compiled(pattern)
+        except ValueError as error:
             raise NamesError(f"{where} is not a regular expression: {error}") from None
         groups = set(self._compiled.groupindex)
         # A group named "step" is the number of a step.
@@ -147,7 +148,7 @@ class OwnNames:
         return ParsedName(KIND_WORDS[word], splits=word == "b", **fields)
 
 
-def passes_in(given: Sequence[str]) -> dict[int, list[OwnPass]]:
+def passes_in(given: Sequence[str]) -> dict[int, OwnPasses]:
     """Return the passes that names files state, by rank; those of the last file that has a rank.
 
     Args:
@@ -156,7 +157,7 @@ def passes_in(given: Sequence[str]) -> dict[int, list[OwnPass]]:
     Raises:
         NamesError: A file is not usable.
     """
-    found: dict[int, list[OwnPass]] = {}
+    found: dict[int, OwnPasses] = {}
     for one in given:
         if one.endswith(_FILE):
             found |= own_passes(_read(Path(one)).passes, one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bubblescope.model.bounds import RANKS
 from bubblescope.model.errors import NamesError
 from bubblescope.model.kinds import Kind
 
@@ -31,7 +32,19 @@ class OwnPass(NamedTuple):
     stage: int | None
 
 
-def own_passes(given: Mapping[str, str], where: str) -> dict[int, list[OwnPass]]:
+class OwnPasses(NamedTuple):
+    """The passes of a rank, in the order in which they ran.
+
+    Attributes:
+        where: The file and rank, for errors.
+        passes: They.
+    """
+
+    where: str
+    passes: list[OwnPass]
+
+
+def own_passes(given: Mapping[str, str], where: str) -> dict[int, OwnPasses]:
     """Return the passes of each rank, in the order in which they ran.
 
     Args:
@@ -47,7 +60,8 @@ def own_passes(given: Mapping[str, str], where: str) -> dict[int, list[OwnPass]]
             raise NamesError(
                 f"{where}: {rank[:_SHOWN]!r} under [passes] is not a rank; ranks are whole numbers"
             )
-        found[int(rank)] = [_pass(word, f"{where}, rank {rank}") for word in text.split()]
+        place = f"{where}, rank {rank}"
+        found[int(rank)] = OwnPasses(place, [_pass(word, place) for word in text.split()])
     return found
 
 
@@ -57,7 +71,8 @@ def _pass(word: str, where: str) -> OwnPass:
         raise NamesError(
             f"{where}: {word[:_SHOWN]!r} is not a pass; one is like F3, B3.1 or W3.1@5"
         )
-    letter, *numbers = said.groups()
-    return OwnPass(
-        PASS_LETTERS[letter].value, *(int(one) if one and one != "?" else None for one in numbers)
-    )
+    letter, *texts = said.groups()
+    numbers = [int(one) if one and one != "?" else None for one in texts]
+    if any(number is not None and number >= RANKS for number in numbers):
+        raise NamesError(f"{where}: {word[:_SHOWN]!r} has a number that no job has")
+    return OwnPass(PASS_LETTERS[letter].value, *numbers)

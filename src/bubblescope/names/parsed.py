@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from bubblescope.model.bounds import RANKS
 from bubblescope.model.kinds import Kind
 
 LETTERS: Final = {
@@ -17,6 +18,9 @@ LETTERS: Final = {
 }
 """What the letters of the zero-bubble papers stand for. A plain "B" may be the input gradient alone:
 see `ParsedName.splits`."""
+_CHUNKS: Final = 1 << 15
+_STEPS: Final = 1 << 31
+"""What the columns of a timeline hold."""
 
 
 class ParsedName(msgspec.Struct, frozen=True):
@@ -49,6 +53,19 @@ class ParsedName(msgspec.Struct, frozen=True):
     sent_to: int | None = None
     certainty: float | None = None
     splits: bool = False
+
+    @property
+    def possible(self) -> bool:
+        """Whether its numbers can be those of a job (`bubblescope.model.bounds`)."""
+        places = (
+            *(self.microbatch, self.stage, self.rank, self.peer),
+            *(self.pair_stage, self.pair_microbatch),
+        )
+        return (
+            all(place is None or place < RANKS for place in places)
+            and (self.chunk is None or self.chunk < _CHUNKS)
+            and (self.step is None or self.step < _STEPS)
+        )
 
 
 class Grammar(Protocol):

@@ -41,6 +41,8 @@ def grammars() -> Mapping[str, Grammar]:
 
 _LONGEST: Final = 4096
 """Characters of a name that may mean something. Of longer ones Python would refuse to read numbers."""
+_LARGE: Final = r"\d{5}"
+"""What every number has that is too large for anything (`ParsedName.possible`)."""
 _MOST: Final = 5
 """How many of a trace's names an error lists."""
 
@@ -82,6 +84,8 @@ class NameParser:
     def parse_all(self, names: pl.Series) -> dict[str, list[ParsedName]]:
         """Return what each distinct name stands for, leaving out those that mean nothing.
 
+        So are those whose numbers no job has: see `impossible`.
+
         Raises:
             NamesError: As `own_names.OwnNames.parse`, with the names that the trace has.
         """
@@ -92,10 +96,18 @@ class NameParser:
             unique = unique.filter(unique.str.contains(f"^(?:{beginnings})"))
         try:
             return {
-                name: parsed for name in unique.sort().to_list() if (parsed := self.parse(name))
+                name: parsed
+                for name in unique.sort().to_list()
+                if (parsed := self.parse(name)) and all(one.possible for one in parsed)
             }
         except NamesError as error:
             raise NamesError(f"{error}. {_frequent(names)}") from None
+
+    def impossible(self, names: pl.Series) -> list[str]:
+        """Return the distinct names that would mean something if their numbers could be a job's."""
+        unique = names.drop_nulls().unique()
+        suspects = unique.filter(unique.str.contains(_LARGE)).sort().to_list()
+        return [name for name in suspects if not all(one.possible for one in self.parse(name))]
 
 
 def _frequent(names: pl.Series) -> str:

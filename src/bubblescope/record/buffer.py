@@ -21,6 +21,7 @@ CAPACITY: Final = 4096
 WIDTH: Final = 7
 """Values of a task in a buffer: its packed step, its packed place, the timer's marks at its begin and
 end, the host's monotonic times at its begin and end, its name or None."""
+_HOST_BEGIN: Final = 4
 
 NO_PAIR: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 PAIR: Final = ("pair_stage", "pair_chunk", "pair_microbatch")
@@ -99,6 +100,14 @@ class Buffer:
 
     def __len__(self) -> int:
         return len(self._items) // WIDTH
+
+    def begins(self, items: list[Any]) -> bool:
+        """Say whether these tasks are the first of a list: each has a number of its own, its begin."""
+        return bool(items) and items[_HOST_BEGIN] is self._items[_HOST_BEGIN]
+
+    def remove_from(self, items: list[Any]) -> None:
+        """Remove these tasks from the beginning of a list, to which other threads may add meanwhile."""
+        del items[: len(self._items)]
 
     def steps(self) -> tuple[int, int] | None:
         """Return the steps of the first and the last task; None if they are of none."""

@@ -170,7 +170,10 @@ class Recorder:
         self._exit_after = exit_after
         self._profiled = profiler_api
         self._profiler: Switch | None = None
-        self._lock = threading.Lock()
+        # One that Ctrl-C leaves locked, raised just behind the locking, its thread can lock again.
+        self._lock = threading.RLock()
+        self._handing_over = False
+        """Whether tasks are being taken, perhaps by this thread: a garbage collection is a task."""
         self._anchor: Any = None
         self._items: list[Any] = []
         self._step: int | None = None
@@ -233,7 +236,8 @@ class Recorder:
         """Be closed without touching the file: in a process that was forked, it is the parent's."""
         self.recording, self._closed, self._forgotten = False, True, True
         self._writer, self._profiler = None, None
-        self._lock = threading.Lock()  # whoever held it is not in this process
+        self._lock = threading.RLock()  # whoever held it is not in this process
+        self._handing_over = False
         self._items.clear()
 
     def retire(self) -> None:
@@ -468,6 +472,8 @@ class Recorder:
 
         That may be this very thread: a garbage collection in the midst of it is a task too.
         """
+        if self.settling or self._handing_over:
+            return
         if self._lock.acquire(blocking=False):
             try:
                 self._settle()
@@ -498,28 +504,40 @@ class Recorder:
             self._writer.write(tasks)
 
     def _hand_over(self) -> None:
-        tasks = self._taken()
-        if tasks is not None and self._writer is not None:
-            self._writer.write(tasks)
+        """Take what was recorded, and give it to the writer.
+
+        Ctrl-C, or a handler of the job's, may raise between any two of these: tasks that are in the
+        list no longer are then given in any case.
+        """
+        writer, tasks = self._writer, None
+        if writer is None or self._handing_over or not self._items:
+            return
+        try:
+            self._handing_over = True
+            tasks = Buffer(self._items[:], self._anchor)
+            tasks.remove_from(self._items)
+            writer.write(tasks)
+        except BaseException:
+            if tasks is not None and not tasks.begins(self._items):
+                writer.write(tasks)  # perhaps once more, which it notices
+            raise
+        finally:
+            self._handing_over = False
 
     def _take(self) -> Buffer | None:
         """Return what was recorded, unless somebody hands it over right now. The writer calls this."""
-        if not self._lock.acquire(blocking=False):
+        if self._handing_over or not self._lock.acquire(blocking=False):
             return None
         try:
-            return self._taken()
+            if not self._items:
+                return None
+            self._handing_over = True
+            tasks = Buffer(self._items[:], self._anchor)
+            tasks.remove_from(self._items)  # the writer's own thread is not interrupted
+            return tasks
         finally:
+            self._handing_over = False
             self._lock.release()
-
-    def _taken(self) -> Buffer | None:
-        # Other threads may add tasks meanwhile, behind these.
-        count = len(self._items)
-        if not count:
-            return None
-        # Ctrl-C may raise between any two of these: as few as can be come between taking and giving.
-        taken = Buffer(self._items[:count], self._anchor)
-        del self._items[:count]
-        return taken
 
     def _mark(self) -> Any:
         """Return the timer's mark, or None if it can give none any more."""

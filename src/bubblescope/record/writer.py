@@ -91,6 +91,8 @@ class Writer:
         self._observers = observers
         self._queued = self._fetched = 0
         """Tasks that were queued until now, and those of them that the thread has fetched."""
+        self._given: Buffer | None = None
+        """The last tasks that were fetched."""
         self._dropped = _NOTHING
         self._told = _NOTHING
         """What the file says was dropped."""
@@ -126,7 +128,10 @@ class Writer:
         return Sink(self.path, self._header, self._limit, busy=self._timer.sees_kernels)
 
     def write(self, tasks: Buffer) -> None:
-        """Queue tasks to be written, or drop them if too many wait; one thread at a time."""
+        """Queue tasks to be written, or drop them if too many wait; one thread at a time.
+
+        Tasks that are given twice in a row, because the first time was interrupted, are written once.
+        """
         self.heed_thread()
         if not self.works:
             return
@@ -240,7 +245,11 @@ class Writer:
         while True:
             with suppress(queue.Empty):
                 found = self._queue.get(timeout=_PERIOD_S if self._take else None)
-                self._fetched += len(found) if isinstance(found, Buffer) else 0
+                if isinstance(found, Buffer):
+                    self._fetched += len(found)
+                    if found is self._given:
+                        continue
+                    self._given = found
                 return found
             tasks = self._take() if self._take else None
             if tasks is not None:

@@ -67,3 +67,14 @@ def fitting(column: pl.Series, text: Collection[str] = TEXT) -> pl.Series:
 
 def _type(column: str, text: Collection[str]) -> type[pl.DataType]:
     return pl.Binary if column in BINARY else pl.String if column in text else pl.Int64
+
+
+def referred_to(table: pl.DataFrame, key: str = "id") -> pl.DataFrame:
+    """Return rows that others refer to by a key: one for each.
+
+    A damaged table may have rows without one, or two with the same, which would double what refers to
+    it; the first is kept.
+    """
+    if table[key].null_count() or table[key].n_unique() < table.height:
+        return table.drop_nulls(key).unique(key, keep="first", maintain_order=True)
+    return table

@@ -64,7 +64,7 @@ def warm_up(passes: pl.DataFrame) -> dict[int, tuple[int, int]]:
     evaluations, do not count.
 
     Args:
-        passes: Frame with rank, step, way, start_ns and forwards.
+        passes: Frame with rank, step, way, start_ns and forwards, null of ranks that run none.
     """
     first_ns = pl.col("start_ns").filter(pl.col("way") == BACKWARD).min()
     early = (pl.col("way") == FORWARD) & (pl.col("start_ns") < pl.col("first_ns"))
@@ -72,7 +72,7 @@ def warm_up(passes: pl.DataFrame) -> dict[int, tuple[int, int]]:
         passes.with_columns(first_ns=first_ns.over("rank", "step"))
         .filter(pl.col("first_ns").is_not_null())
         .group_by("rank", "step")
-        .agg(early=early.sum(), forwards=pl.col("forwards").max())
+        .agg(early=early.sum(), forwards=pl.col("forwards").max().fill_null(0))
         .group_by("rank", "early", "forwards")
         .len()
         .sort("rank", "len", "early", descending=[False, True, False])

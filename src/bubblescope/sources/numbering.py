@@ -26,9 +26,9 @@ from bubblescope.sources.structure.turn_order import number_by_plans
 from bubblescope.sources.structure.written import corrected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from bubblescope.names.own_passes import OwnPass
+    from bubblescope.names.own_passes import OwnPasses
 
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
 _BACKWARD: Final = [kind.value for kind in BACKWARDS]
@@ -53,7 +53,7 @@ def number(
     markers: pl.DataFrame,
     *,
     common_clock: bool = True,
-    passes: Mapping[int, Sequence[OwnPass]] | None = None,
+    passes: Mapping[int, OwnPasses] | None = None,
 ) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
     """Fill every number that the trace leaves unsaid: steps, micro-batches, stages, then chunks.
 

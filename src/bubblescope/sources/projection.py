@@ -92,6 +92,7 @@ class Projection(msgspec.Struct, frozen=True):
         idle_ranges: How many of them launched no device work and are no task. Collectives without
             work are not counted: frameworks mark them even where there is nothing to do.
         open_ranges: How many of them were still open when the capture ended.
+        impossible: Number of ranges that are none, for their names have numbers that no job has.
         owners: For each row of the capture's work, host_start_ns and name of the task range in which
             it was launched, null outside of all; None unless kernels were asked for.
     """
@@ -105,7 +106,13 @@ class Projection(msgspec.Struct, frozen=True):
     ranges: int
     idle_ranges: int
     open_ranges: int
+    impossible: int
     owners: pl.DataFrame | None = None
+
+    @property
+    def named(self) -> int:
+        """Number of ranges that are named as tasks are."""
+        return self.ranges + self.impossible
 
     @property
     def pipelined(self) -> bool:
@@ -126,6 +133,8 @@ def project(capture: Capture, names: NameParser) -> Projection:
     )
     operations = _whole(operations.filter(pl.col("kind").is_not_null()))
     ranges = _task_ranges(capture.ranges, operations)
+    beyond = names.impossible(capture.ranges["name"])
+    impossible = capture.ranges.filter(pl.col("name").is_in(beyond)).height
     # Processes are independent and small enough, one by one, for caches; NumPy frees both cores.
     processes = ranges["process"].unique(maintain_order=True).to_list()
     work, launches = ByProcess(capture.work), ByProcess(capture.launches)
@@ -161,6 +170,7 @@ def project(capture: Capture, names: NameParser) -> Projection:
         .join(operations.filter(pl.col("kind") != Kind.COLLECTIVE.value), on="name", how="semi")
         .height,
         open_ranges=ranges["host_end"].null_count(),
+        impossible=impossible,
         owners=None if capture.kernels is None else _owners(capture, ranges, processes, found),
     )
 
@@ -195,35 +205,45 @@ def losses(projections: Sequence[Projection], work: str) -> list[Notice]:
         (
             "kernels-without-launch",
             "unlaunched",
+            "work",
             "have no launching call in the trace (usual at a capture's edges) and are in no task",
         ),
         (
             "kernels-outside-ranges",
             "outside",
+            "work",
             "were launched outside every pipeline range and are not shown",
         ),
         (
             "work-on-other-device",
             "elsewhere",
+            "work",
             "ran on another device than the rest of their range and were left out of its interval",
         ),
         (
             "ranges-without-work",
             "idle_ranges",
+            "ranges",
             "launched no device work, so their time on the device is unknown and they are left out",
         ),
         (
             "open-ranges",
             "open_ranges",
+            "ranges",
             "were still open when the capture ended; their tasks may be cut short",
+        ),
+        (
+            "impossible-numbers",
+            "impossible",
+            "named",
+            "have a number in their names that no job has, and are left out",
         ),
     )
     notices = []
-    for code, field, text in lines:
-        of_ranges = field.endswith("ranges")
-        lost, of = total(field), total("ranges" if of_ranges else "work")
+    for code, field, whole, text in lines:
+        lost, of = total(field), total(whole)
         if lost:
-            items = "pipeline ranges" if of_ranges else work
+            items = work if whole == "work" else "pipeline ranges"
             notices.append(Notice(code, f"{lost} of {of} {items} {text}", lost, of))
     return notices
 

@@ -454,6 +454,8 @@ def _tried(
     count = observed.microbatches
     if shape.name in ("linear", "zigzag") and count > _LONG * shape.devices:
         first = observed.first(2 * shape.devices)
+        if not len(first.work):
+            return []
         fits = _fits(first, shape, seats, candidates, _SHORT * shape.devices)
         least = min((fit.least for fit in fits), default=0) + _SLIP * len(first.work)
         most = min(least, within * len(first.work))

@@ -77,6 +77,6 @@ def _fields(text: str) -> dict[str, Any]:
 def _number(fields: dict[str, Any], keys: tuple[str, ...]) -> int | None:
     for key in keys:
         value = fields.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
     return None

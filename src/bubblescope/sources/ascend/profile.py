@@ -17,6 +17,7 @@ from bubblescope.model.bounds import UNDECODABLE
 from bubblescope.model.errors import SourceError
 from bubblescope.model.progress import SILENT
 from bubblescope.sources.ascend.file_names import DATABASE
+from bubblescope.sources.assembly import rank_in_name
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.sqlite import SqliteTables
 
@@ -163,7 +164,7 @@ def read_profile(path: Path, progress: Progress) -> Profile:
     known = devices.row(0) if devices.height == 1 else (None, None)
     return Profile(
         path=str(path),
-        rank=int(named) if named else _stated_rank(path, known[0]),
+        rank=rank_in_name(path, named) if named else _stated_rank(path, known[0]),
         host=host["hostName"][0] if host.height else None,
         host_uid=None if not host.height else str(host["hostUid"][0]),
         device=known[1],
@@ -226,7 +227,7 @@ def _stated_rank(path: Path, mapped: int | None) -> int | None:
         for one in sorted(folder.glob("profiler_info_*.json")):
             number = one.stem.removeprefix("profiler_info_")
             if number.isdecimal():
-                return int(number)
+                return rank_in_name(one, number)
     return mapped if mapped is not None and mapped >= 0 else None
 
 

@@ -179,11 +179,12 @@ def _tasks(
     """Return the tasks of a rank, in the terms of a timeline and of `numbering`."""
     texts = profile.ranges["message"].unique().sort().to_list()
     messages = {text: parse_message(text, names) for text in texts}
+    beyond = [text for text, one in messages.items() if one.said and not one.said.possible]
     operations = pl.DataFrame(
         [
             _operation(text, message, said, said.kind)
             for text, message in messages.items()
-            if (said := message.said) and said.kind
+            if (said := message.said) and said.kind and said.possible
         ],
         schema={"message": pl.String, **_OPERATION},
         orient="row",
@@ -194,6 +195,13 @@ def _tasks(
     # Within or across another, as when one decorated function calls another: the first one counts.
     kept = ranges.filter(pl.col("start_ns") >= pl.Series(reached_ns(ranges["end_ns"].to_numpy())))
     notices = []
+    if lost := profile.ranges.filter(pl.col("message").is_in(beyond)).height:
+        named = ranges.height + lost
+        text = (
+            f"{lost} of {named} ranges of rank {rank} have a number in their names that no job has, "
+            "and are left out"
+        )
+        notices.append(Notice("impossible-numbers", text, lost, named))
     if inner := ranges.height - kept.height:
         text = (
             f"{inner} of {ranges.height} ranges of rank {rank} lie within or across another and were "

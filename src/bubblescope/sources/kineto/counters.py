@@ -52,8 +52,8 @@ class Counters:
         series = [event.args for event in events]
         event = np.repeat(np.arange(len(events)), list(map(len, series)))
         values = list(chain.from_iterable(map(dict.values, series)))
-        if not set(map(type, values)) <= {int, float}:
-            values = [value if type(value) in {int, float} else None for value in values]
+        if not set(map(type, values)) <= {float}:
+            values = list(map(_number, values))
         self._counts.append(
             pl.DataFrame(
                 {
@@ -78,6 +78,16 @@ class Counters:
             parts.append(_counts(pl.concat(self._counts)))
         samples = pl.concat(part.select(*_SAMPLES) for part in parts)
         return samples.filter(pl.col("value").is_finite())
+
+
+def _number(value: Any) -> float | None:
+    """Return a number as one with a point; None of what is none, or too large to be one."""
+    if type(value) not in {int, float}:
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _texts(values: list[Any]) -> pl.Series:

@@ -29,6 +29,7 @@ from bubblescope.sources.capture import (
     told_by_host,
 )
 from bubblescope.sources.emitted import without_numbers
+from bubblescope.sources.export_columns import referred_to
 from bubblescope.sources.nsight.communicators import FUNCTION, NO_CALLS, nccl_calls
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
 from bubblescope.sources.nsight.devices import device_names
@@ -106,7 +107,7 @@ def read_export(
         meta = tables.read("EXPORT_META_DATA", ["name", "value"])
     facts = dict(meta.iter_rows())
     environment = dict(tables.read("TARGET_INFO_SYSTEM_ENV", ["name", "value"]).iter_rows())
-    strings = tables.read("StringIds", ["id", "value"])
+    strings = referred_to(tables.read("StringIds", ["id", "value"]))
     ranges = without_numbers(_ranges(tables, strings))
     told = _named_kernels(strings, ranges, names)
     waits = _waits(tables)

@@ -28,6 +28,7 @@ from bubblescope.sources.capture import (
     told_by_host,
 )
 from bubblescope.sources.emitted import without_numbers
+from bubblescope.sources.export_columns import referred_to
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.process_exports import DEVICE_NAMES, UNKNOWN, Clues, Export, counted
 from bubblescope.sources.rocpd.counters import held_memory
@@ -125,23 +126,25 @@ class _Events:
         self._part = part
         self.named = named
         self._places = ["pid", "tid", "agent_id", *["stream_id"] * named]
-        self.strings = part.table("string", ["id", "string"])
-        agents = part.table("info_agent", ["id", "type", "type_index", "product_name"])
+        self.strings = referred_to(part.table("string", ["id", "string"]))
+        agents = referred_to(part.table("info_agent", ["id", "type", "type_index", "product_name"]))
         self.gpus = agents.filter(type="GPU").select(
             agent="id",
             device=pl.coalesce("type_index", "id").cast(pl.Int32, strict=False),
             device_name=pl.when(pl.col("product_name") != "").then("product_name"),
         )
-        self._processes = part.table("info_process", ["id", "pid"]).drop_nulls()
-        self._tracks = part.table("track", ["id", *self._places])
-        self._times = part.table("timestamp", ["id", "value"]).select(
+        self._processes = referred_to(part.table("info_process", ["id", "pid"])).drop_nulls()
+        self._tracks = referred_to(part.table("track", ["id", *self._places]))
+        self._times = referred_to(part.table("timestamp", ["id", "value"])).select(
             "id", time=pl.col("value").cast(pl.Int64, strict=False)
         )
         self._said = self._read_said()
 
     def _read_said(self) -> pl.DataFrame:
         """Return event_id, role, stack (what tells a process's calls apart) and text of all events."""
-        categories = self._part.table("info_category", ["id", "name"]).rename({"name": "string"})
+        categories = referred_to(self._part.table("info_category", ["id", "name"])).rename(
+            {"name": "string"}
+        )
         named = pl.col("string").str.to_uppercase()
         call = named.str.contains("_API", literal=True)
         roles = (categories if categories.height else self.strings).select(
@@ -153,7 +156,7 @@ class _Events:
             .when(call)
             .then(_CALL),
         )
-        return self._part.table(
+        said = self._part.table(
             "event",
             ["id", "category_id", "stack_id", "extdata"],
             lambda piece: piece.join(roles, on="category_id", how="left").select(
@@ -163,6 +166,7 @@ class _Events:
                 text=pl.when(role=_MARKER).then("extdata").str.json_path_match("$.message"),
             ),
         )
+        return referred_to(said, "event_id")
 
     def of(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
         """Return the events of a table that have a process and a start.
@@ -222,7 +226,9 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
     regions = events.of("region", ["name_id"])
     calls = regions.filter(pl.col("role").is_in([_HIP_CALL, _CALL]))
     ranges = without_numbers(_ranges(regions, events.strings).select(*RANGES))
-    kernels, comms, optimizing = _kernels(events, part.table("info_kernel_symbol", ["id", *_NAMES]))
+    kernels, comms, optimizing = _kernels(
+        events, referred_to(part.table("info_kernel_symbol", ["id", *_NAMES]))
+    )
     copies = _copies(events)
     every = pl.concat([kernels, copies])
     sound = possible(int(every["start_ns"].median() or 0))  # type: ignore[arg-type]  # integers

@@ -11,9 +11,10 @@ from bubblescope.names.own_passes import PASS_LETTERS, OwnPass
 from bubblescope.sources.structure.chunks import pass_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from bubblescope.model.timeline import Timeline
+    from bubblescope.names.own_passes import OwnPasses
 
 _OF: Final = {kind.value: letter for letter, kind in PASS_LETTERS.items()}
 _HEAD: Final = """\
@@ -45,7 +46,7 @@ def names_file(timeline: Timeline) -> str | None:
     return _HEAD + "".join(f'{rank} = """\n{text}"""\n' for rank, text in lines.iter_rows())
 
 
-def corrected(tasks: pl.DataFrame, passes: Mapping[int, Sequence[OwnPass]]) -> pl.DataFrame:
+def corrected(tasks: pl.DataFrame, passes: Mapping[int, OwnPasses]) -> pl.DataFrame:
     """Let inferred passes be what a user says they are; those are inferred no longer.
 
     Args:
@@ -62,15 +63,17 @@ def corrected(tasks: pl.DataFrame, passes: Mapping[int, Sequence[OwnPass]]) -> p
     inferred = _inferred(tasks)
     counts = dict(inferred.group_by("rank").len().iter_rows())
     for rank, own in passes.items():
-        if counts.get(rank, 0) != len(own):
+        if counts.get(rank, 0) != len(own.passes):
             raise NamesError(
-                f"the names file has {len(own)} passes of rank {rank}, of which "
-                f"{counts.get(rank, 0)} were inferred; it is of another trace, or lacks a pass"
+                f"{own.where}: has {len(own.passes)} passes, of which {counts.get(rank, 0)} were "
+                "inferred; it is of another trace, or lacks a pass"
             )
     kept = inferred.filter(pl.col("rank").is_in(list(passes)))
-    own = [one for rank in kept["rank"].unique(maintain_order=True) for one in passes[rank]]
+    stating = [
+        one for rank in kept["rank"].unique(maintain_order=True) for one in passes[rank].passes
+    ]
     kinds = {"kind": pl.String, "microbatch": pl.Int64, "chunk": pl.Int64, "stage": pl.Int64}
-    said = pl.DataFrame(own, schema=kinds, orient="row").with_columns(row=kept["row"])
+    said = pl.DataFrame(stating, schema=kinds, orient="row").with_columns(row=kept["row"])
     stated = pl.col("kind_said").is_not_null()
     return (
         tasks.join(said, on="row", how="left", maintain_order="left", suffix="_said")

@@ -1,0 +1,190 @@
+"""What a Parquet file says of its pages, looked at before Polars believes it.
+
+Polars takes room for as many values as the head of a page claims, and a claim of 2^61 of them ends the
+process. Heads of pages and the file's own are structures in Thrift's compact protocol:
+https://parquet.apache.org/docs/file-format/ and
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.
+"""
+
+from __future__ import annotations
+
+import mmap
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+
+_MAGIC: Final = b"PAR1"
+_TAIL: Final = 8
+"""Bytes behind the file's head, which stands at its end: its length and the magic."""
+_LONGEST: Final = 10
+"""Bytes of a number of 64 bits, with seven bits in each."""
+
+# Numbers of fields in Parquet's structures.
+_ROW_GROUPS: Final = 4
+_CHUNKS: Final = 1
+_CHUNK: Final = 3
+_PATH, _VALUES, _PACKED, _FIRST_PAGE, _DICTIONARY = 3, 5, 7, 9, 11
+_UNPACKED_SIZE, _PACKED_SIZE = 2, 3
+_DICTIONARY_PAGE: Final = 7
+_PAGES_OF_VALUES: Final = (5, 8)
+_VALUES_OF_PAGE: Final = 1
+
+# Kinds of values in the protocol.
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
+_INTEGERS: Final = (4, 5, 6)
+
+_Fields = dict[int, Any]
+
+
+def complaint(source: Path | bytes, columns: Collection[str] | None, unpacked: int) -> str | None:
+    """Return what a file claims of its pages and cannot be; None if there is no such thing.
+
+    Args:
+        source: The file, or what it holds.
+        columns: Those that will be read; None for all.
+        unpacked: Bytes that a page may have at most.
+    """
+    with _held(source) as data:
+        try:
+            chunks = _chunks(data)
+        except (ValueError, LookupError, RecursionError, AttributeError, TypeError):
+            return None  # Polars says what is wrong with the head of a file
+        for chunk in chunks:
+            path = chunk.get(_PATH) or [b""]
+            if columns is not None and path[0].decode("utf-8", "replace") not in columns:
+                continue
+            try:
+                _look_at(data, chunk, unpacked)
+            except (ValueError, LookupError, RecursionError, TypeError):
+                return "a page's head is not of what it holds"
+    return None
+
+
+@contextmanager
+def _held(source: Path | bytes) -> Iterator[bytes | mmap.mmap]:
+    if isinstance(source, bytes):
+        yield source
+    elif not source.stat().st_size:
+        yield b""
+    else:
+        with (
+            source.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            yield data
+
+
+def _chunks(data: bytes | mmap.mmap) -> list[_Fields]:
+    """Return what the head says of every column in every group of rows.
+
+    Raises:
+        ValueError, IndexError, RecursionError: It is damaged.
+    """
+    size = int.from_bytes(data[-_TAIL : -len(_MAGIC)], "little")
+    begin = len(data) - _TAIL - size
+    if data[-len(_MAGIC) :] != _MAGIC or begin < 0:
+        raise ValueError("no head")
+    head = _Compact(data, begin).struct()
+    return [
+        column[_CHUNK]
+        for group in head.get(_ROW_GROUPS, ())
+        for column in group.get(_CHUNKS, ())
+        if isinstance(column.get(_CHUNK), dict)
+    ]
+
+
+def _look_at(data: bytes | mmap.mmap, chunk: _Fields, unpacked: int) -> None:
+    """Go through the pages of a column.
+
+    Raises:
+        ValueError, LookupError, RecursionError, TypeError: One is not possible.
+    """
+    at: int = chunk[_DICTIONARY] if _DICTIONARY in chunk else chunk[_FIRST_PAGE]
+    end = at + chunk[_PACKED]
+    values = min(chunk[_VALUES], unpacked)
+    if not 0 <= at <= end <= len(data):
+        raise ValueError("pages beyond the file")
+    while at < end:
+        reader = _Compact(data, at)
+        head = reader.struct()
+        at = reader.at + head[_PACKED_SIZE]
+        if head[_PACKED_SIZE] < 0 or at > end or not 0 <= head[_UNPACKED_SIZE] <= unpacked:
+            raise ValueError("a page beyond its column")
+        # A dictionary may have more entries than there are rows, but each takes a byte at least.
+        most = {_DICTIONARY_PAGE: head[_UNPACKED_SIZE], **dict.fromkeys(_PAGES_OF_VALUES, values)}
+        for kind in head.keys() & most.keys():
+            if not 0 <= head[kind][_VALUES_OF_PAGE] <= most[kind]:
+                raise ValueError("more values than there can be")
+
+
+class _Compact:
+    """Reads structures of Thrift's compact protocol.
+
+    Its methods raise ValueError, IndexError or RecursionError where there is none.
+    """
+
+    def __init__(self, data: bytes | mmap.mmap, at: int) -> None:
+        self._data = data
+        self.at = at
+
+    def struct(self) -> _Fields:
+        """Return the values of a structure by the numbers of its fields."""
+        found: _Fields = {}
+        field = 0
+        while head := self._byte():
+            field = field + (head >> 4) if head >> 4 else self._signed()
+            kind = head & 15
+            found[field] = kind == _TRUE if kind in {_TRUE, _FALSE} else self._value(kind)
+        return found
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def _number(self) -> int:
+        value = 0
+        for place in range(_LONGEST):
+            byte = self._byte()
+            value |= (byte & 127) << (7 * place)
+            if byte < 128:
+                return value
+        raise ValueError("a number without end")
+
+    def _signed(self) -> int:
+        value = self._number()
+        return (value >> 1) ^ -(value & 1)
+
+    def _bytes(self, count: int) -> bytes:
+        self.at += count
+        if self.at > len(self._data):
+            raise IndexError("beyond the file")
+        return self._data[self.at - count : self.at]
+
+    def _value(self, kind: int) -> Any:
+        read = self._READERS.get(kind)
+        if read is None:
+            raise ValueError(f"no kind {kind}")
+        return read(self)
+
+    def _list(self) -> list[Any]:
+        head = self._byte()
+        count = head >> 4 if head >> 4 < 15 else self._number()
+        return [self._value(head & 15) for _ in range(count)]
+
+    def _map(self) -> list[tuple[Any, Any]]:
+        count = self._number()
+        kinds = self._byte() if count else 0
+        return [(self._value(kinds >> 4), self._value(kinds & 15)) for _ in range(count)]
+
+    _READERS: Final[dict[int, Callable[[_Compact], Any]]] = {
+        **dict.fromkeys((_TRUE, _FALSE, _BYTE), _byte),  # those of truth, where they are in a list
+        **dict.fromkeys(_INTEGERS, _signed),
+        **dict.fromkeys((_LIST, _SET), _list),
+        _DOUBLE: lambda self: self._bytes(8),
+        _BINARY: lambda self: self._bytes(self._number()),
+        _MAP: _map,
+        _STRUCT: struct,
+    }
