@@ -15,6 +15,8 @@ from bubblescope import sources
 from bubblescope.cli import COMMANDS, cli
 from bubblescope.render import formats as exports
 from bubblescope.render.text.report import Report
+from bubblescope.schedules import generate
+from bubblescope.schedules.simulate import Costs, simulate
 from commands import called, started
 from nsight_maker import Export, Style, pipeline
 from places import ROOT
@@ -399,3 +401,13 @@ def test_the_examples_open_at_once(tmp_path, example):
     timeline = sources.load(ROOT / "examples" / example)
     assert timeline.run.warnings == ()
     assert (timeline.ranks.height, len(timeline.steps)) == (4, 3)
+
+
+def test_info_of_many_ranks_lists_some_and_all_if_asked(tmp_path):
+    run = simulate(generate("1f1b", 70, 70), Costs(1000, 1000, 1000))
+    run.save(tmp_path / "run.parquet")
+    few = called("info", tmp_path / "run.parquet", cwd=tmp_path).stdout
+    assert "and 6 more ranks; --all shows them" in few
+    everything = called("info", tmp_path / "run.parquet", "--all", cwd=tmp_path).stdout
+    assert "--all" not in everything
+    assert len(everything.splitlines()) == len(few.splitlines()) + 5

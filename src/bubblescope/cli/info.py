@@ -16,10 +16,11 @@ from bubblescope.render.text.info import Info
 @click.command(cls=Sectioned, epilog=example("bubblescope info traces"))
 @paths_argument()
 @json_option
+@click.option("--all", "everything", is_flag=True, help="Show every trace, process and rank.")
 @reading
-def info(paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def info(paths: tuple[str, ...], as_json: bool, everything: bool, **options: Any) -> None:
     """Describe traces: format, hosts, ranks, steps, what was lost."""
     timeline = read(paths, **options)
-    answer(Info.of(timeline), as_json=as_json)
+    answer(Info.of(timeline), as_json=as_json, everything=everything)
     if not as_json:
         warn(timeline, quiet=False)

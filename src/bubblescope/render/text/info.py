@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _PLACE: Final = ("rank", "host", "process", "device")
 _AXES: Final = ("pp", "dp", "tp", "cp", "ep", "etp", "edp")
 """Coordinates of ranks; a column for each that is known of any."""
+_ROWS: Final = 64
+"""Traces, processes and ranks that are listed unless all are asked for."""
 _SHOWN: Final = 8
 """Ranks of a group that are named."""
 _SHOWN_GROUPS: Final = 4
@@ -34,28 +37,36 @@ class Info(Face, info.Info, frozen=True, eq=False):
     """What `bubblescope info` prints."""
 
     def shown(self, *, everything: bool = False) -> RenderableType:
-        """Return all of it, to be printed."""
-        del everything
+        """Return what is printed.
+
+        Args:
+            everything: With all traces, processes and ranks.
+        """
+        limit = sys.maxsize if everything else _ROWS
         timeline, run = self.timeline, self.timeline.run
         parts: list[RenderableType] = [Text(repr(timeline))]
-        for origin in run.origins:
+        for origin in run.origins[:limit]:
             version = f" {origin.version}" if origin.version else ""
             by = f", by {recorder(origin.recorded_by)}" if origin.recorded_by else ""
             parts.append(Text(f"{origin.path}: {origin.format}{version}{by}"))
+        parts += _more(len(run.origins), limit, "trace")
         if run.contents:
-            parts.append(inventory(timeline))
+            parts += [
+                inventory(timeline, limit),
+                *_more(len(run.contents), limit, "process", "processes"),
+            ]
         if len(run.attempts) > 1:
             parts.append(_starts(run.attempts))
         table = narrow_table()
         known = [axis for axis in _AXES if timeline.ranks[axis].null_count() < len(timeline.ranks)]
         for column in (*_PLACE, "stages", *known):
             table.add_column(column)
-        for row in timeline.ranks.iter_rows(named=True):
+        for row in timeline.ranks.head(limit).iter_rows(named=True):
             stages = ", ".join(map(str, row["stages"] or [])) or "?"
             cells = [units.optional(row[key]) for key in (*_PLACE, *known)]
             cells.insert(len(_PLACE), stages)
             table.add_row(*map(Text, cells))
-        parts.append(table)
+        parts += [table, *_more(timeline.ranks.height, limit, "rank")]
         parts += [
             Text.assemble(("" if at else "groups  ", "cyan"), " " * 8 if at else "", line)
             for at, line in enumerate(_groups(timeline))
@@ -74,6 +85,14 @@ class Info(Face, info.Info, frozen=True, eq=False):
         """Return formats and size in one line."""
         formats = dict.fromkeys(origin.format for origin in self.timeline.run.origins)
         return f"{', '.join(formats)}: {self.timeline!r}"
+
+
+def _more(count: int, limit: int, noun: str, nouns: str | None = None) -> list[Text]:
+    """Return the line that says how many rows are left out; none if none are."""
+    if count <= limit:
+        return []
+    more = units.count(count - limit, f"more {noun}", nouns and f"more {nouns}")
+    return [Text(f"and {more}; --all shows them", "dim")]
 
 
 def _groups(timeline: Timeline) -> list[str]:

@@ -62,10 +62,15 @@ _PLACEMENTS: Final = {
 }
 
 
-def inventory(timeline: Timeline) -> RenderableType:
-    """Return what the raw traces hold, a line for each process, or else for each file."""
+def inventory(timeline: Timeline, most: int | None = None) -> RenderableType:
+    """Return what the raw traces hold, a line for each process, or else for each file.
+
+    Args:
+        timeline: The run.
+        most: How many lines at most; all if None.
+    """
     lines = Table.grid(padding=(0, 2))
-    for content in timeline.run.contents:
+    for content in timeline.run.contents[:most]:
         known = content.process is not None
         devices = ", ".join(map(str, content.devices)) or ("none" if known else "")
         where = [content.host or ("unknown host" if known else ""), devices and f"device {devices}"]
