@@ -149,7 +149,7 @@ def test_every_class_is_shown():
 
 def test_a_launch_bound_run_is_called_so():
     run = load(SHARED / RUNS["nccl"])
-    said = "idle 76.2 %, 94 % of it because the host launched late"
+    said = "idle 76.2 %, of it 94 % the host launched late"
     assert headline(budget(run).overall).startswith(said)
     report, why = str(Report.of(run)).splitlines(), str(Explanation.of(run)).splitlines()
     assert said in report[1]

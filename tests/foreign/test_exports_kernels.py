@@ -367,14 +367,14 @@ def test_a_kernel_that_looks_like_a_formula_is_none_in_a_spreadsheet(tmp_path):
 
 def test_what_cannot_carry_kernels_says_so(tmp_path, made):
     run = bubblescope.load(made)
-    said = "svg has no option kernels; it is an option of perfetto, chrome, html, parquet, csv and json"
+    said = "svg has no option kernels; it is an option of perfetto, perfetto-tar, chrome, html"
     with pytest.raises(BubblescopeError, match=said):
         run.export(tmp_path / "run.svg", kernels=True)
     asked = ["export", str(made), "--kernels", "--to", "svg", "-o", str(tmp_path / "run.svg")]
     done = CliRunner().invoke(cli, asked)
     assert done.exit_code == 2
     assert (
-        "--kernels is for --to perfetto, chrome, html, parquet, csv and json, not for svg"
+        "--kernels is for --to perfetto, perfetto-tar, chrome, html, parquet, csv and json, not for svg"
         in done.stderr
     )
     assert run.export(tmp_path / "run.svg", kernels=False).exists()
@@ -388,7 +388,7 @@ def test_a_run_without_kernels_says_so(tmp_path):
     )
     assert done.exit_code == 3
     assert "it holds no kernels: only traces of devices do" in done.stderr
-    with pytest.raises(TimelineError, match="no kernels are known of this run"):
+    with pytest.raises(TimelineError, match="the kernels of this run were not kept"):
         bubblescope.load(demo).export(target, kernels=True)
     assert not target.exists()
 

@@ -259,7 +259,7 @@ def test_a_run_that_was_read_without_kernels_is_read_once_more(tmp_path):
     assert not run.timeline.activities.height
     assert run.kernels().table["count"].sum() == 4
     assert run.kernels(like=run).changes["difference_ns"].to_list() == [0, 0]
-    with pytest.raises(bubblescope.TimelineError, match="kept only if asked for"):
+    with pytest.raises(bubblescope.TimelineError, match="they are only if asked for"):
         run.slice(ranks=[0]).kernels()
     both = bubblescope.load(tmp_path / "one", activities=True)
     assert both.slice(ranks=[0]).kernels().table["count"].sum() == 2

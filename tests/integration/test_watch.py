@@ -462,7 +462,7 @@ def test_what_is_no_recording_is_said_and_the_others_are_shown(tmp_path):
     data = bytearray(path(tmp_path).read_bytes())
     data += b"\xaa" * 64
     path(tmp_path).write_bytes(data)
-    assert "rank00000.bubbles is damaged, and the tasks" in watch.shown()
+    assert "rank00000.bubbles is damaged: tasks in parts that fail" in watch.shown()
     for number in range(4, 12):
         path(tmp_path, number).write_bytes(b"xxxxxxxx")
     assert "and 7 files more" in watch.shown()
@@ -548,7 +548,7 @@ def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path):
     done = CliRunner().invoke(cli, ["watch", "--interval", "0.1", str(folder)])
     job.join()
     assert done.exit_code == 0
-    assert "there is no such folder yet" in " ".join(done.stderr.split())
+    assert "the folder does not exist yet" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,11 @@ def devices(*steps, ranks=1, stepped=True, tasks=None, more=()):
         for number, uses in enumerate(steps):
             begun = at
             for use, time, *about in uses:
-                spent = round(time * MS)
-                until = at + spent * (use not in HIDDEN)
+                spent = max(0, round(time * MS))
                 detail, role = (*about, None, None)[:2]
-                row = (rank, 0, number, at, max(at, until), use.value, detail, role, spent)
+                row = (rank, 0, number, at, at + spent, use.value, detail, role, spent)
                 budget.append(row)
-                at = until
+                at += spent * (use not in HIDDEN)
             times.append((rank, number, begun, at, number == len(steps) - 1))
     names = [name for name in BUDGET_SCHEMA if name != "inside"]
     frame = pl.DataFrame(budget, {name: BUDGET_SCHEMA[name] for name in names}, orient="row")
@@ -145,7 +144,8 @@ def test_measures_are_means_over_ranks_and_steps():
     one, other = devices(*[USUAL] * 3, ranks=2), devices(*[USUAL] * 3, ranks=2)
     late = pl.when(pl.col("rank") == 1, pl.col("use") == DATA.value)
     budget = other.budget.with_columns(
-        spent_ns=late.then(pl.col("spent_ns") + 8 * MS).otherwise("spent_ns")
+        late.then(pl.col(name) + 8 * MS).otherwise(name).alias(name)
+        for name in ("end_ns", "spent_ns")
     )
     tables = {**other.tables, "budget": budget}
     found = Comparison.of(one, Timeline(other.tasks, other.ranks, other.run, **tables))

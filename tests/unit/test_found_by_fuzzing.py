@@ -165,11 +165,11 @@ def test_the_file_that_tells_too_few_devices_is_named(tmp_path):
     for workload, said in (
         (
             Workload.of(model=path, tokens=1024, peak=1e12),
-            f"^{path}: the job is said to have 1 dev",
+            f"^{path}: the job is stated to have 1 dev",
         ),
         (
             Workload.of(model=path, tokens=1024, peak=1e12, devices=1),
-            "^the job is said to have 1 dev",
+            "^the job is stated to have 1 dev",
         ),
     ):
         with pytest.raises(ModelError, match=said):

@@ -68,6 +68,9 @@ def test_what_an_importer_of_its_own_declares_is_found(monkeypatch):
 def test_where_no_package_declares_anything_not_all_declarations_are_read(installed, monkeypatch):
     installed("mine-1.0.dist-info")
     monkeypatch.delattr(importlib.metadata, "entry_points")
+    # A package that other tests import may have brought a finder of its own.
+    finders = [one for one in sys.meta_path if not hasattr(one, "find_distributions")]
+    monkeypatch.setattr(sys, "meta_path", [*finders, PathFinder])
     assert list(Registry("made.for.no.test", {"ours": object()})) == ["ours"]
     with pytest.raises(ImportError):
         list(Registry("made.for.tests", {}))

@@ -400,7 +400,7 @@ def headline(spending: Spending) -> str:
     idle = f"idle {_tenths(spending.share(spending.idle_ns))}"
     if spending.idle_ns:
         key, time = main_reason(spending)
-        idle += f", {100 * time / spending.idle_ns:.0f} % of it because {REASONS[key][1]}"
+        idle += f", of it {100 * time / spending.idle_ns:.0f} % {REASONS[key][1]}"
     busy = (
         ("compute", spending.compute_ns),
         ("exposed communication", spending.communication_exposed_ns),

@@ -10,7 +10,7 @@ from bubblescope.agents import protocol
 from bubblescope.cli.manners import example
 
 
-@click.command(epilog=example("bubblescope mcp traces/", "bubblescope mcp --skill"))
+@click.command(epilog=example("bubblescope mcp .", "bubblescope mcp --skill"))
 @click.argument(
     "folders",
     nargs=-1,

@@ -232,10 +232,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "no_task"): "Take code that is not recorded out of the step.",
     ("headline", "receiving"): "Let the first stage begin earlier.",
     **{("headline", use.value): text for use, text in DEVICE_HEADLINES.items()},
-    (
-        "verdict",
-        "device",
-    ): "{bound}: devices are idle {idle_tenth} of the time, {main_whole} of it because {reason}.",
+    ("verdict", "device"): "{bound}: devices idle {idle_tenth}, of it {main_whole} {reason}.",
     ("verdict", "busy"): "{bound}: devices are never idle.",
     ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",
     ("evidence", "loss"): "Of all such time, {detail_share} is of {detail}.",
