@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import zipfile
+from importlib.machinery import PathFinder
 
 import pytest
 
