@@ -469,8 +469,8 @@ def test_what_is_corrected_by_hand_holds_and_the_rest_stays(tmp_path):
     [
         ("0 = 'F0 Q1'", "'Q1' is not a pass"),
         ("first = 'F0'", "'first' under .passes. is not a rank"),
-        ("0 = 'F0.0 F1.0'", "2 passes of rank 0, of which 32 were inferred"),
-        ("9 = 'F0.0'", "1 passes of rank 9, of which 0 were inferred"),
+        ("0 = 'F0.0 F1.0'", "rank 0: has 2 passes, of which 32 were inferred"),
+        ("9 = 'F0.0'", "rank 9: has 1 passes, of which 0 were inferred"),
         ("0 = 3", "is not a names file"),
     ],
 )
