@@ -278,7 +278,7 @@ def test_a_device_that_no_machine_has_is_refused_by_table_and_column(tmp_path, d
 )
 def test_a_damaged_header_of_a_recording_names_its_field(tmp_path, header, field):
     recorded_with(**header)(tmp_path)
-    assert re.search(rf"is invalid \(.*{field}", refused(tmp_path))
+    assert re.search(rf"has an invalid header \(.*{field}", refused(tmp_path))
 
 
 @pytest.mark.parametrize(
