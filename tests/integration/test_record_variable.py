@@ -99,7 +99,7 @@ def test_both_ways_at_once_are_one(python, tmp_path):
     one = run([python, "-c", program], f"out={tmp_path}")
     both = run(
         [
-            *(python, "-m", "bubblescope", "record", "--out", str(tmp_path / "out"), "--"),
+            *(python, "-m", "bubblescope", "record", "-o", str(tmp_path / "out"), "--"),
             *(python, "-c", program),
         ],
         None,
@@ -109,7 +109,7 @@ def test_both_ways_at_once_are_one(python, tmp_path):
 
 
 def test_record_reaches_an_isolated_python_in_which_it_is_installed(python, tmp_path):
-    record = [python, "-m", "bubblescope", "record", "--out", str(tmp_path / "out"), "--"]
+    record = [python, "-m", "bubblescope", "record", "-o", str(tmp_path / "out"), "--"]
     assert run([*record, python, "-I", "-c", READY], None).stdout.startswith("True")
 
 
@@ -142,7 +142,7 @@ WRONG = [
     ("max-mb=much", "max-mb is a number of megabytes, not 'much'"),
     ("max-mb=0", "max-mb must be more than 0"),
     ("max-mb=nan", "max-mb must be more than 0"),
-    ("prometheus=here", "'here' is no port"),
+    ("prometheus=here", "'here' is neither a port"),
     ("overwrite", "overwrite is of `bubblescope record` alone"),
     ('out="x', "cannot be taken apart from 'out=\"x' on"),
     ('{"out": "x"}', "cannot be taken apart from"),
@@ -270,7 +270,7 @@ def test_it_does_what_the_command_does(python, script, tmp_path, loaders):
     variable = run(command, f"out={tmp_path / 'variable'},steps=1:3", env=env)
     assert variable.returncode == 0, variable.stderr
     command, env = spawned(python, script, tmp_path / "meet-2", loaders)
-    record = ["-m", "bubblescope", "record", "--steps", "1:3", "--out", str(tmp_path / "command")]
+    record = ["-m", "bubblescope", "record", "--steps", "1:3", "-o", str(tmp_path / "command")]
     recorded = run([python, *record, "--", *command], None, env=env)
     assert recorded.returncode == 0, recorded.stderr
     assert passes(tmp_path / "variable") == passes(tmp_path / "command")

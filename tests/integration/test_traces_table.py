@@ -84,7 +84,7 @@ def test_what_is_no_folder_is_refused_in_one_sentence(tmp_path):
         [sys.executable, SCRIPT, tmp_path / "none"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("none is not a folder")
+    assert done.stderr.splitlines()[-1].endswith("none is no folder")
 
 
 def told(idle_ns):

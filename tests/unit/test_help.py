@@ -113,3 +113,10 @@ def test_the_version_has_a_short_option():
 def test_an_example_keeps_its_lines():
     assert example("a", "b").splitlines() == ["\b", "Examples:", "  a", "  b"]
     assert example("a").splitlines()[1] == "Example:"
+
+
+def test_scripts_of_the_first_version_record_to_where_they_did():
+    command = COMMANDS["record"]
+    context = command.make_context("record", ["--out", "there", "--", "true", "--out", "x"])
+    assert context.params["folder"].name == "there"
+    assert context.params["command"] == ("true", "--out", "x")

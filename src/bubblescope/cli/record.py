@@ -31,7 +31,12 @@ from bubblescope.sources import load
 
 
 @click.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        # --out is what --output was called first.
+        "token_normalize_func": lambda name: "output" if name == "out" else name,
+    },
     epilog=example(
         "bubblescope record --steps 10:15 --exit-after -- torchrun --nproc-per-node 8 train.py"
     ),

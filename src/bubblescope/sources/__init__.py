@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 SOURCES: Final[Registry[Source]] = Registry(
     "bubblescope.sources",
     {
-        "dataset": "bubblescope.sources.dataset:DatasetSource",
         "ascend": "bubblescope.sources.ascend:AscendSource",
+        "dataset": "bubblescope.sources.dataset:DatasetSource",
         "jobtrace": "bubblescope.sources.jobtrace:JobTraceSource",
         "kineto": "bubblescope.sources.kineto:KinetoSource",
         "native": "bubblescope.sources.recordings:NativeSource",
