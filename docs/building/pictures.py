@@ -97,7 +97,7 @@ def _browser() -> Iterator[Any]:
 def _photograph(browser: Any, page: Path, picture: Path) -> None:
     tab = browser.new_page(viewport=_VIEWPORT, color_scheme="light")
     tab.goto(page.resolve().as_uri())
-    tab.wait_for_function("document.querySelector('canvas') !== null")
+    tab.wait_for_selector("canvas", state="attached")  # the page's policy forbids scripts of others
     tab.wait_for_timeout(600)  # for what moves when the page opens
     tab.screenshot(path=picture)
     tab.close()
