@@ -30,7 +30,7 @@ from bubblescope.render.traces.slices import LONGEST_TITLE
 from catapult import viewing
 from synthetic import HOSTILE, hostile, one_f_one_b
 from trace_processor import AROUND, opened, perfetto_ui, seen_tracks
-from viewing import context_of
+from viewing import context_of, until
 
 LONG = "N" * 1_000_000
 SCRIPT = "<script>window.hacked=1</script>"
@@ -74,7 +74,7 @@ def visited(browser):
 
 
 def ready(page):
-    page.wait_for_function("window.bubblescope")
+    until(page, "window.bubblescope !== undefined")
     return page
 
 

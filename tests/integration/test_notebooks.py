@@ -11,7 +11,7 @@ import pytest
 import bubblescope
 from full import needs
 from places import ROOT
-from viewing import chromium
+from viewing import chromium, until
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 EXECUTE = """
@@ -89,7 +89,7 @@ def test_the_frame_shows_the_page_and_cannot_reach_the_notebook(tmp_path):
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto((tmp_path / "notebook.html").as_uri())
         inside = page.frames[1]
-        inside.wait_for_function("window.bubblescope?.app && document.querySelector('canvas')")
+        until(inside, "Boolean(window.bubblescope?.app && document.querySelector('canvas'))")
         assert inside.evaluate("innerHeight") == 500
         assert "1f1b" in inside.inner_text("body").lower()
         page.mouse.move(400, 350)
