@@ -255,7 +255,7 @@ def test_what_libraries_and_frameworks_name_stays(rule, kept):
         ("kernel", ["acme_fused_mlp", "gemm_4096x11008", "void acme::kernel<float>(float*)"]),
         (
             "call",
-            ["/home/alice/train.py(31): forward", "train.py(3): load", "acme::mm", "attention"],
+            ["/srv/alice/train.py(31): forward", "train.py(3): load", "acme::mm", "attention"],
         ),
         ("call", ["<built-in method view of Tensor object at 0x7f1bafe38dd0>"]),
         ("group", ["10.20.30.40%eth0_60000_0_1736410538306028", "acme"]),

@@ -213,7 +213,11 @@ class Dataset(NamedTuple):
         return self.block_steps or BLOCK_STEPS
 
     def _exists(self) -> bool:
-        return CATALOGUE in self.store.names()
+        try:
+            self.store.read(CATALOGUE)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _present(self, options: dict[str, str]) -> dict[str, Manifest]:
         """Return the parts that are there, by name; those of the catalogue first."""

@@ -17,8 +17,8 @@ from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import Timeline
 from bubblescope.model.timeline_tables import TABLES
-from bubblescope.sources.dataset.catalogue import BY_BLOCK, NO_STEP, TASKS, Catalogue, catalogue_of
-from bubblescope.sources.dataset.reading import Tables, few_steps
+from bubblescope.sources.dataset.catalogue import BY_BLOCK, NO_STEP, TASKS, Catalogue, Part
+from bubblescope.sources.dataset.reading import Tables, few_steps, tables_of
 from bubblescope.sources.step_agreement import agreed
 
 if TYPE_CHECKING:
@@ -53,11 +53,12 @@ class DatasetPieces:
         self,
         tables: Tables,
         steps: Sequence[int] | None,
-        settled: _Settled,
+        settled: Correction,
         size: int = A_PIECE,
     ) -> None:
         self._tables = tables
         self._settled = settled
+        self._moved_ns = _most_moved_ns(settled)
         self._places = _places(tables.catalogue)
         self._steps = steps
         chosen = tables.catalogue.steps if steps is None else steps
@@ -94,15 +95,13 @@ class DatasetPieces:
 
     def around(self, index: int, start_ns: int, end_ns: int) -> Timeline:
         """Return what is not among a part's own and overlaps a time."""
-        far = self._settled.most_ns
-        low, high = start_ns - far, end_ns + far
+        low, high = start_ns - self._moved_ns, end_ns + self._moved_ns
         where = (pl.col("end_ns") > low) & (pl.col("start_ns") < high)
         if self._steps is not None:
             where &= pl.col("step").is_in(self._steps)
         own, blocks = self._parts[index].blocks, self._places.during(low, high)
-        found = [(blocks & own, where & ~self._own(index)), (blocks - own, where)]
-        if index == 0:
-            found[1] = (blocks - own - {NO_STEP}, where)
+        elsewhere = blocks - own - ({NO_STEP} if index == 0 else set())
+        found = [(blocks & own, where & ~self._own(index)), (elsewhere, where)]
         moved = self._settled.applied(self._read(found))
         return moved.slice(start_ns=start_ns, end_ns=end_ns)
 
@@ -168,11 +167,11 @@ def pieces_of(
         SourceError: It is not finished, or damaged, or no steps tell what its ranks agree on.
         TimelineError: A step is not in it.
     """
-    catalogue = catalogue_of(store)
-    tables = Tables(store, catalogue)
+    tables = tables_of(store)
+    tables.refuse_absent(steps)
     wanted = None
     if steps is not None:
-        wanted = [step for step in catalogue.steps if any(step in some for some in steps)]
+        wanted = [step for step in tables.catalogue.steps if any(step in some for some in steps)]
     [(_, settled)] = engine.run(_settle, [_Settling(tables, clock, wanted)], apart=True)
     return DatasetPieces(tables, wanted, settled, size)
 
@@ -183,7 +182,7 @@ class _Settling(NamedTuple):
     steps: list[int] | None
 
 
-def _settle(job: _Settling) -> _Settled:
+def _settle(job: _Settling) -> Correction:
     """Work out how clocks are corrected, by a few steps."""
     tables = job.tables
     catalogue = tables.catalogue
@@ -209,36 +208,13 @@ def _settle(job: _Settling) -> _Settled:
         run = run.noted(Notice("clocks-sampled", text, len(some), len(catalogue.steps)))
     run = msgspec.structs.replace(run, contents=())
     groups = [group._replace(pairs=group.pairs.clear()) for group in found.groups]
-    offset: Any = found.ranks["clock_offset_ns"].fill_null(0).abs().max() if groups else 0
-    return _Settled(Correction(found.ranks, run, found.clock_of, groups), int(offset or 0))
+    return found._replace(run=run, groups=groups)
 
 
-class _Settled(NamedTuple):
-    """What is known of the clocks, ranks and run.
-
-    Attributes:
-        correction: How times are corrected.
-        offset_ns: The largest correction at the beginning.
-    """
-
-    correction: Correction
-    offset_ns: int
-
-    @property
-    def ranks(self) -> pl.DataFrame:
-        return self.correction.ranks
-
-    @property
-    def run(self) -> Run:
-        return self.correction.run
-
-    @property
-    def most_ns(self) -> int:
-        """More than any time is moved: clocks drift by a fraction of what they are off."""
-        return 2 * self.offset_ns + 1_000_000
-
-    def applied(self, timeline: Timeline) -> Timeline:
-        return self.correction.applied(timeline)
+def _most_moved_ns(settled: Correction) -> int:
+    """Return more than any time is moved: clocks drift by a fraction of what they are off."""
+    offset: Any = settled.ranks["clock_offset_ns"].fill_null(0).abs().max() if settled.groups else 0
+    return 2 * int(offset or 0) + 1_000_000
 
 
 class _Part(NamedTuple):
@@ -316,9 +292,9 @@ def _places(catalogue: Catalogue) -> _Places:
     return _Places(begins, during)
 
 
-def _batches(catalogue: Catalogue, size: int) -> Iterator[list[Any]]:
+def _batches(catalogue: Catalogue, size: int) -> Iterator[list[Part]]:
     """Yield the parts of the dataset in batches of about so many tasks."""
-    batch: list[Any] = []
+    batch: list[Part] = []
     tasks = 0
     for part in catalogue.parts:
         if batch and tasks + part.count(TASKS) > size:

@@ -46,13 +46,8 @@ def read_dataset(store: Store, options: ReadOptions) -> Timeline:
     Raises:
         SourceError: It is not finished, or damaged; names the file.
     """
-    catalogue = catalogue_of(store)
-    if not catalogue.finished:
-        raise SourceError(
-            str(store),
-            f"was not finished: {len(catalogue.parts)} parts are in it, and {catalogue.inputs} traces "
-            "were to be read; give the command that made it once more, and it goes on",
-        )
+    tables = tables_of(store)
+    catalogue = tables.catalogue
     options.progress.begin("reading the dataset", None)
     steps, notices = options.steps, []
     if steps is None and options.enough is not None:
@@ -60,8 +55,24 @@ def read_dataset(store: Store, options: ReadOptions) -> Timeline:
         if len(some) < len(catalogue.steps):
             steps = [range(step, step + 1) for step in some]
             notices.append(_sampled(catalogue, some))
-    part = Tables(store, catalogue).part(steps, options.ranks, activities=options.activities)
+    part = tables.part(steps, options.ranks, activities=options.activities)
     return part.with_notices(*notices)
+
+
+def tables_of(store: Store) -> Tables:
+    """Return the tables of a dataset.
+
+    Raises:
+        SourceError: It is not finished, or its catalogue is damaged.
+    """
+    catalogue = catalogue_of(store)
+    if not catalogue.finished:
+        raise SourceError(
+            str(store),
+            f"was not finished: {len(catalogue.parts)} parts are in it, and {catalogue.inputs} traces "
+            "were to be read; give the command that made it once more, and it goes on",
+        )
+    return Tables(store, catalogue)
 
 
 def few_steps(catalogue: Catalogue, enough: int) -> list[int]:
@@ -187,7 +198,7 @@ class Tables(msgspec.Struct, frozen=True):
             SourceError: A file is damaged or missing.
             TimelineError: A step or rank is not in the dataset.
         """
-        self._refuse_absent(steps, ranks)
+        self.refuse_absent(steps, ranks)
         parts = [part for part in self.catalogue.parts if _overlaps(part.ranks, ranks)]
         mine = None if ranks is None else _within("rank", ranks)
         of_steps = None if steps is None else _within("step", steps)
@@ -216,8 +227,14 @@ class Tables(msgspec.Struct, frozen=True):
             if any(step in some for some in steps)
         }
 
-    def _refuse_absent(self, steps: Sequence[range] | None, ranks: Sequence[range] | None) -> None:
-        """Refuse ranges of which nothing is in the dataset."""
+    def refuse_absent(
+        self, steps: Sequence[range] | None, ranks: Sequence[range] | None = None
+    ) -> None:
+        """Refuse ranges of which nothing is in the dataset.
+
+        Raises:
+            TimelineError: There is one.
+        """
         known = sorted(rank for part in self.catalogue.parts for rank in part.ranks)
         for what, wanted, present in (
             ("step", steps, self.catalogue.steps),
