@@ -236,6 +236,16 @@ def test_traces_are_added_and_those_that_changed_are_read_again(tmp_path):
     assert len(list((root / "parts").iterdir())) == len(made.catalogue.parts)
 
 
+def test_traces_that_were_renamed_take_the_place_of_what_they_were(tmp_path):
+    first, *others = saved(random_run(5).timeline, tmp_path / "traces")
+    root = tmp_path / "set"
+    dataset(root, first, *others, batch=2)
+    (tmp_path / "traces").rename(tmp_path / "renamed")
+    made = dataset(root, tmp_path / "renamed", batch=2)
+    assert (made.read, made.kept) == (1 + len(others), 0)
+    assert_same(sources.load(root), sources.load(tmp_path / "renamed"))
+
+
 def test_traces_of_one_rank_are_read_together(tmp_path):
     folder = kineto(tmp_path / "traces")
     (folder / "rank0.json").rename(folder / "a_rank0.json")

@@ -137,7 +137,7 @@ class Dataset(NamedTuple):
         self._begin(found)
         self.progress.begin("reading traces", sum(len(batch.inputs) for batch in todo))
         made = self._made(todo, options)
-        manifests = {**kept, **made}
+        manifests = {**_not_replaced(kept, made), **made}
         again = self._again(manifests)
         if again:
             self.progress.begin("reading traces together", sum(len(one.inputs) for one in again))
@@ -363,6 +363,20 @@ def _kept_apart(
         return kept, todo
     left = {name: one for name, one in kept.items() if name not in stale}
     return left, batches(_without(found, left), size)
+
+
+def _not_replaced(kept: dict[str, Manifest], made: dict[str, Manifest]) -> dict[str, Manifest]:
+    """Return the parts to keep without those of which the traces are gone and all ranks were read anew.
+
+    Their traces were renamed or moved.
+    """
+    anew = {rank for one in made.values() for rank in one.part.ranks}
+    return {
+        name: one
+        for name, one in kept.items()
+        if not anew.issuperset(one.part.ranks)
+        or any(Path(held.path).exists() for held in one.inputs)
+    }
 
 
 def _saved(part: Manifest) -> bool:
