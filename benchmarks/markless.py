@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, help="folder of cases, each with a truth.json")
     parser.add_argument("--only", nargs="*", default=[], help="cases whose path begins with these")
     parser.add_argument("--make", action="store_true", help="make the cases that the corpus lacks")
+    parser.add_argument("--other", action="store_true", help="of the sizes that nothing was tuned by")
     parser.add_argument("--damage", action="store_true", help="damaged versions of each case too")
     parser.add_argument(
         "--versions",
@@ -82,8 +83,8 @@ def main() -> None:
     asked = parser.parse_args()
     columns = columns_of(asked.probability)
     if asked.make:
-        runs.make_corpus(asked.corpus, asked.only)
-        played.make_exports(asked.corpus)
+        runs.make_corpus(asked.corpus, asked.only, asked.other)
+        played.make_exports(asked.corpus, asked.other)
     folders = sorted(path.parent for path in asked.corpus.rglob("truth.json"))
     names = [str(folder.relative_to(asked.corpus)) for folder in folders]
     if asked.only:

@@ -16,7 +16,7 @@ import random
 import struct
 import sys
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -470,9 +470,25 @@ JOBS = {
 """The made cases, by name."""
 
 
-def make_exports(folder: Path) -> None:
-    """Write every case that is not there yet into `nsight/` of a corpus."""
-    for name, job in JOBS.items():
+def others() -> dict[str, Job]:
+    """Return cases of other sizes, by name: no factor of certainty was chosen by them."""
+    return {
+        f"{name}-other": replace(
+            job,
+            devices=2 + index % 3,
+            microbatches=12,
+            steps=4,
+            layers=3 - job.layers,
+            uneven=0.08,
+            seed=100 + index,
+        )
+        for index, (name, job) in enumerate(JOBS.items())
+    }
+
+
+def make_exports(folder: Path, other: bool = False) -> None:
+    """Write every case, or case of other sizes, that is not there yet into `nsight/` of a corpus."""
+    for name, job in (others() if other else JOBS).items():
         made = folder / "nsight" / name
         if (made / "truth.json").exists():
             continue

@@ -108,6 +108,19 @@ def megatron(schedule: str) -> list[Case]:
     ]
 
 
+def others(schedule: str) -> list[Case]:
+    """Return cases of any schedule that no factor of certainty was chosen by: of other sizes."""
+    looped = 1 if schedule in (*SINGLE, "Megatron1F1B") else 2 if schedule in FOLDED + MEGATRON else 3
+    pair = min(looped, 2)
+    uneven = "uneven" if "ZeroBubble" in schedule or schedule == "DualPipeV" else "shared"
+    return [
+        Case(schedule, "mlp-other", "mlp", 4, 8, pair, record_shapes=True, numbered=False),
+        Case(schedule, "transformer-other", "transformer", 2, 6, looped, optimizer="SGD", steps=5),
+        Case(schedule, "recomputed-other", "recomputed", 4, 8, pair, steps=2, samples=2),
+        Case(schedule, f"{uneven}-other", uneven, 3, 9, pair, record_shapes=True, samples=6),
+    ]
+
+
 def loops() -> list[Case]:
     """Return jobs that are no pipelines."""
     return [
@@ -228,12 +241,17 @@ def operating(document: dict[str, Any]) -> list[tuple[int, int]]:
     return found
 
 
-def make_corpus(folder: Path, wanted: Sequence[str] = ()) -> None:
-    """Make every case that is not there yet, or those whose paths begin as wanted."""
-    cases = [case for schedule in SCHEDULES for case in pipelines(schedule)]
-    if find_spec("megatron"):
-        cases += [case for schedule in MEGATRON for case in megatron(schedule)]
-    for case in cases + loops():
+def make_corpus(folder: Path, wanted: Sequence[str] = (), other: bool = False) -> None:
+    """Make every case, or case of other sizes, that is not there yet and whose path begins as wanted."""
+    has_megatron = find_spec("megatron") is not None
+    schedules = SCHEDULES + MEGATRON if has_megatron else SCHEDULES
+    if other:
+        cases = [case for schedule in schedules for case in others(schedule)]
+    else:
+        cases = [case for schedule in SCHEDULES for case in pipelines(schedule)]
+        cases += [case for schedule in MEGATRON if has_megatron for case in megatron(schedule)]
+        cases += loops()
+    for case in cases:
         asked = not wanted or case.path.startswith(tuple(wanted))
         if asked and not (folder / case.path / "truth.json").exists():
             make(folder, [case])
