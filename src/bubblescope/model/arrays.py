@@ -44,6 +44,22 @@ def in_blocks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
     return frame.iter_slices(_BLOCK) if frame.height else iter([frame])
 
 
+def blocks_of_ranks(tasks: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield rows some ranks at a time, each rank's in one block; all at once if they are not by rank."""
+    rank = tasks["rank"].to_numpy()
+    if len(rank) <= _BLOCK or (rank[1:] < rank[:-1]).any():
+        yield tasks
+        return
+    low = 0
+    while low < len(rank):
+        high = len(rank)
+        if low + _BLOCK < high:
+            first = int(np.searchsorted(rank, rank[low + _BLOCK]))
+            high = first if first > low else int(np.searchsorted(rank, rank[low], "right"))
+        yield tasks[low:high]
+        low = high
+
+
 def at_once(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
     """Return what some work makes of each item, on as many threads as this process may have.
 

@@ -74,6 +74,10 @@ class Ideal:
         moved, self._moved = self._moved, None  # what it was made of is as large
         return moved() if moved else None
 
+    def measured(self) -> Ideal:
+        """Return how long its steps are alone, without what its timeline is made of, which is large."""
+        return Ideal(self.steps, self.own, self.imputed, None)
+
 
 class Done(NamedTuple):
     """Which operations of a plan with n of them a run ever did.
@@ -90,10 +94,13 @@ class Done(NamedTuple):
     def of(cls, timeline: Timeline, recognition: Recognition) -> Self | None:
         """Look at some steps; None if the schedule was not recognised."""
         plan = recognition.plan
-        if plan is None:
-            return None
+        return None if plan is None else cls._by(_tasks(timeline, recognition), plan, recognition)
+
+    @classmethod
+    def _by(cls, tasks: pl.DataFrame, plan: Plan, recognition: Recognition) -> Self:
+        """Look at tasks, as `_tasks` returns them."""
         ever, fused = np.zeros((2, len(plan)), bool)
-        ever[_tasks(timeline, recognition)["home"].to_numpy()] = True
+        ever[tasks["home"].to_numpy()] = True
         fused[_fused_weights(plan, recognition)] = True
         return cls(ever, fused)
 
@@ -116,10 +123,8 @@ def ideal(timeline: Timeline, recognition: Recognition, done: Done | None = None
     plan = recognition.plan
     if plan is None:
         return None
-    done = done or Done.of(timeline, recognition)
-    if done is None:
-        return None
     tasks = _tasks(timeline, recognition)
+    done = done or Done._by(tasks, plan, recognition)  # noqa: SLF001
     keys = tasks.select("replica", "step").unique().sort("replica", "step")
     tasks = tasks.join(keys.with_row_index("run"), on=["replica", "step"], nulls_equal=True)
     step = keys.select(pl.col("step").rank("dense").fill_null(0)).to_series().to_numpy()
@@ -142,26 +147,30 @@ def ideal(timeline: Timeline, recognition: Recognition, done: Done | None = None
 
 
 def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:
-    """Return a row for each half of each pipeline task: replica, device, place in the plan, time."""
+    """Return a row for each half of each pipeline task: replica, place in the plan, time."""
     observed = recognition.observed
-    halves = pl.DataFrame({"task": observed.task, "position": recognition.position})
-    tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
-    tasks = tasks.with_row_index("task").with_columns(pl.col("task").cast(pl.Int32))
     seats = pl.DataFrame(
         {
             "rank": list(recognition.coordinates.device),
-            "device": list(recognition.coordinates.device.values()),
             "replica": [
                 recognition.coordinates.replica[rank] for rank in recognition.coordinates.device
             ],
         },
         schema_overrides={"rank": pl.Int32},
     )
+    tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
+    tasks = tasks.with_columns(task=pl.Series(np.arange(tasks.height, dtype=np.int32)))
+    tasks = pipeline_phase(tasks).select("task", "rank", "step", "start_ns", "end_ns")
+    position = recognition.position.astype(np.int32)
+    if (np.diff(observed.task) == 0).any():
+        halves = pl.DataFrame({"task": observed.task, "position": position})
+        tasks = tasks.join(halves, on="task", how="left", maintain_order="left_right")
+    else:
+        place = np.full(len(timeline), -1, np.int32)
+        place[observed.task] = position
+        tasks = tasks.with_columns(position=pl.Series(place[tasks["task"].to_numpy()]))
     found = in_order(
-        pipeline_phase(tasks)
-        .select("task", "rank", "step", "start_ns", "end_ns")
-        .join(seats, on="rank")
-        .join(halves, on="task", how="left", maintain_order="left_right"),
+        tasks.join(seats, on="rank", maintain_order="left"),
         *("rank", "step", "start_ns", "end_ns", "task"),
     ).with_columns(pl.when(pl.col("position") >= 0).then("position").alias("position"))
     length, home = pl.col("end_ns") - pl.col("start_ns"), pl.col("position")

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.phase import of_phase, pipeline_phase
+from bubblescope.model.arrays import in_blocks
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind
 from bubblescope.model.ordering import in_order
 from bubblescope.model.remembered import remembered
@@ -97,14 +98,15 @@ class Observed(msgspec.Struct, frozen=True):
 
     def first(self, microbatches: int) -> Observed:
         """Return the operations of the first so many micro-batches."""
-        return self._only(self.microbatch < microbatches)
+        return self.only(self.microbatch < microbatches)
 
     def early(self, share: float) -> Observed:
         """Return the operations of the first steps, about this share of them and at least one."""
         steps = np.unique(self.step)
-        return self._only(self.step <= steps[int(share * (len(steps) - 1))])
+        return self.only(self.step <= steps[int(share * (len(steps) - 1))])
 
-    def _only(self, kept: Mask) -> Observed:
+    def only(self, kept: Mask) -> Observed:
+        """Return some of the operations."""
         arrays = {
             name: getattr(self, name)[kept]
             for name in ("rank", "step", "work", "stage", "microbatch", "task", "fused")
@@ -133,9 +135,8 @@ class Seen(NamedTuple):
     @classmethod
     def of(cls, tasks: pl.DataFrame) -> Self:
         """Look at tasks, as in `Timeline.tasks`."""
-        known = pipeline_phase(tasks.select(_NEEDED), _WORK.keys()).drop_nulls(
-            ["stage", "microbatch"]
-        )
+        columns = tasks.select(set(_NEEDED) - {"start_ns", "end_ns"})
+        known = pipeline_phase(columns, _WORK.keys()).drop_nulls(["stage", "microbatch"])
         both = [
             known.select("rank", "stage", "microbatch", paired=pl.lit(value=False)),
             known.select(
@@ -146,7 +147,9 @@ class Seen(NamedTuple):
         busiest: Any = known.group_by("rank", "step").len()["len"].max()
         # What has no stage or no micro-batch tells nothing of a schedule.
         placed = pl.all_horizontal(pl.col("stage", "microbatch").is_not_null())
-        passes = tasks.filter(pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]))
+        passes = tasks.select("kind", "stage", "microbatch", "certainty").filter(
+            pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS])
+        )
         doubt = 1 - pl.when(placed).then(pl.col("certainty").cast(pl.Float64)).otherwise(0.0)
         doubts = passes.drop_nulls("certainty").select((doubt * _MILLION).round().cast(pl.Int64))
         return cls(
@@ -217,31 +220,11 @@ def observe(timeline: Timeline) -> Observed:
     """Return what the ranks of a run did."""
     numbers = seen(timeline)
     tasks = timeline.tasks.select(_NEEDED).with_row_index("task")
-    tasks = pipeline_phase(tasks, _WORK.keys())
-    # A single damaged number would make plans of a billion devices or micro-batches. A rank runs each
-    # micro-batch of a step on each of its stages, so there are about as many as it has tasks in a
-    # step; more where a trace is cut.
-    known = tasks.filter(
-        pl.col("stage") < numbers.most_stages, pl.col("microbatch") < numbers.most_microbatches
-    )
-    known = known.with_columns(
-        step=pl.col("step").fill_null(_UNSTEPPED),
-        work=pl.col("kind").replace_strict(_WORK, return_dtype=pl.Int32),
-        fused=pl.col("kind") == Kind.BACKWARD.value,
-        half=pl.lit(0),
-    )
-    pairs = known.filter(
-        pl.col("pair_stage").is_not_null(), pl.col("pair_microbatch").is_not_null()
-    )
-    backs = pairs.with_columns(
-        stage="pair_stage",
-        microbatch="pair_microbatch",
-        work=pl.lit(BACKWARD, pl.Int32),
-        fused=pl.lit(value=True),
-        half=pl.lit(1),
-    )
-    both = pl.concat([known, backs])
-    both = in_order(both, "rank", "step", "start_ns", "end_ns", "task", "half")
+    wanted = of_phase(tasks, _WORK.keys())
+    parts = [_halves(block.filter(wanted), numbers) for block in in_blocks(tasks)]
+    both = in_order(
+        pl.concat(parts, rechunk=True), "rank", "step", "start_ns", "end_ns", "task", "half"
+    ).drop("start_ns", "end_ns", "half")
     columns: dict[str, Any] = {
         name: both[name].to_numpy().astype(np.int32)
         for name in ("rank", "step", "work", "stage", "microbatch", "task")
@@ -254,6 +237,39 @@ def observe(timeline: Timeline) -> Observed:
         stages=numbers.held(timeline.ranks),
         microbatches=numbers.step_size,
     )
+
+
+def _halves(tasks: pl.DataFrame, numbers: Seen) -> pl.DataFrame:
+    """Return a row for each operation, two of an overlapped pair, of some tasks of the pipeline phase.
+
+    Args:
+        tasks: Frame with `_NEEDED` and task.
+        numbers: Which numbers the tasks of the run have.
+    """
+    # A single damaged number would make plans of a billion devices or micro-batches. A rank runs each
+    # micro-batch of a step on each of its stages, so there are about as many as it has tasks in a
+    # step; more where a trace is cut.
+    known = tasks.filter(
+        pl.col("stage") < numbers.most_stages, pl.col("microbatch") < numbers.most_microbatches
+    )
+    known = known.with_columns(
+        step=pl.col("step").fill_null(_UNSTEPPED),
+        work=pl.col("kind").replace_strict(_WORK, return_dtype=pl.Int32),
+        fused=pl.col("kind") == Kind.BACKWARD.value,
+        half=pl.lit(0, pl.Int8),
+    )
+    pairs = known.filter(
+        pl.col("pair_stage").is_not_null(), pl.col("pair_microbatch").is_not_null()
+    )
+    backs = pairs.with_columns(
+        stage="pair_stage",
+        microbatch="pair_microbatch",
+        work=pl.lit(BACKWARD, pl.Int32),
+        fused=pl.lit(value=True),
+        half=pl.lit(1, pl.Int8),
+    )
+    wanted = ("rank", "step", "work", "stage", "microbatch", "start_ns", "end_ns", "half", "fused")
+    return pl.concat([known.select("task", *wanted), backs.select("task", *wanted)])
 
 
 def shapes(observed: Observed) -> list[Shape]:
