@@ -66,10 +66,10 @@ def study(
     progress.begin("recognising the schedule")
     recognition = recognise(timeline, also)
     progress.begin("replaying the schedule")
-    best = ideal(timeline, recognition) if recognition else None
-    if best is not None and not replayed:
-        best = best.measured()
+    best = ideal(timeline, recognition, placed=replayed) if recognition else None
     give_back()
+    if recognition is not None and not (replayed or recognition.departed):
+        recognition = recognition.without_evidence()  # of the order of tasks, which is the plan's
     progress.begin("measuring bubbles")
     bubbles = bubble_rates(timeline, *((best.steps, best.own) if best else ()))
     give_back()

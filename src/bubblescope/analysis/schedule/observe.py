@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import of_phase, pipeline_phase
-from bubblescope.model.arrays import in_blocks
+from bubblescope.analysis.phase import of_phase
+from bubblescope.model.arrays import blocks_of_ranks, in_blocks
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind
 from bubblescope.model.ordering import in_order
 from bubblescope.model.remembered import remembered
@@ -135,8 +135,15 @@ class Seen(NamedTuple):
     @classmethod
     def of(cls, tasks: pl.DataFrame) -> Self:
         """Look at tasks, as in `Timeline.tasks`."""
-        columns = tasks.select(set(_NEEDED) - {"start_ns", "end_ns"})
-        known = pipeline_phase(columns, _WORK.keys()).drop_nulls(["stage", "microbatch"])
+        columns = (*_NEEDED[: _NEEDED.index("start_ns")], "certainty")
+        tasks = tasks.select(columns)
+        wanted = of_phase(tasks, _WORK.keys())
+        return cls.joined([cls._of_ranks(block, wanted) for block in blocks_of_ranks(tasks)])
+
+    @classmethod
+    def _of_ranks(cls, tasks: pl.DataFrame, wanted: pl.Expr) -> Self:
+        """Look at all tasks of some ranks, of which those that are `wanted` are of the pipeline phase."""
+        known = tasks.filter(wanted).drop_nulls(["stage", "microbatch"])
         both = [
             known.select("rank", "stage", "microbatch", paired=pl.lit(value=False)),
             known.select(
@@ -147,9 +154,7 @@ class Seen(NamedTuple):
         busiest: Any = known.group_by("rank", "step").len()["len"].max()
         # What has no stage or no micro-batch tells nothing of a schedule.
         placed = pl.all_horizontal(pl.col("stage", "microbatch").is_not_null())
-        passes = tasks.select("kind", "stage", "microbatch", "certainty").filter(
-            pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS])
-        )
+        passes = tasks.filter(pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]))
         doubt = 1 - pl.when(placed).then(pl.col("certainty").cast(pl.Float64)).otherwise(0.0)
         doubts = passes.drop_nulls("certainty").select((doubt * _MILLION).round().cast(pl.Int64))
         return cls(
