@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.phase import of_phase
-from bubblescope.model.arrays import blocks_of_ranks, in_blocks
+from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind
 from bubblescope.model.ordering import in_order
 from bubblescope.model.remembered import remembered
@@ -226,29 +226,27 @@ def observe(timeline: Timeline) -> Observed:
     numbers = seen(timeline)
     tasks = timeline.tasks.select(_NEEDED).with_row_index("task")
     wanted = of_phase(tasks, _WORK.keys())
-    parts = [_halves(block.filter(wanted), numbers) for block in in_blocks(tasks)]
-    both = in_order(
-        pl.concat(parts, rechunk=True), "rank", "step", "start_ns", "end_ns", "task", "half"
-    ).drop("start_ns", "end_ns", "half")
+    parts = [_halves(block.filter(wanted), numbers) for block in blocks_of_ranks(tasks)]
     columns: dict[str, Any] = {
-        name: both[name].to_numpy().astype(np.int32)
+        name: np.concatenate([part.drop_in_place(name).to_numpy().astype(np.int32) for part in parts])
         for name in ("rank", "step", "work", "stage", "microbatch", "task")
     }
-    turn = (np.diff(columns["rank"]) != 0) | (np.diff(columns["step"]) != 0)
+    rank = columns["rank"]
+    turn = (np.diff(rank) != 0) | (np.diff(columns["step"]) != 0)
     return Observed(
         **columns,
-        group=np.cumsum(np.append(np.zeros(min(1, len(both)), bool), turn), dtype=np.int32),
-        fused=both["fused"].to_numpy(),
+        group=np.cumsum(np.append(np.zeros(min(1, len(rank)), bool), turn), dtype=np.int32),
+        fused=np.concatenate([part["fused"].to_numpy() for part in parts]),
         stages=numbers.held(timeline.ranks),
         microbatches=numbers.step_size,
     )
 
 
 def _halves(tasks: pl.DataFrame, numbers: Seen) -> pl.DataFrame:
-    """Return a row for each operation, two of an overlapped pair, of some tasks of the pipeline phase.
+    """Return a row for each operation, two of an overlapped pair, by rank, step and time.
 
     Args:
-        tasks: Frame with `_NEEDED` and task.
+        tasks: Frame with `_NEEDED` and task: some tasks of the pipeline phase.
         numbers: Which numbers the tasks of the run have.
     """
     # A single damaged number would make plans of a billion devices or micro-batches. A rank runs each
@@ -273,8 +271,10 @@ def _halves(tasks: pl.DataFrame, numbers: Seen) -> pl.DataFrame:
         fused=pl.lit(value=True),
         half=pl.lit(1, pl.Int8),
     )
-    wanted = ("rank", "step", "work", "stage", "microbatch", "start_ns", "end_ns", "half", "fused")
-    return pl.concat([known.select("task", *wanted), backs.select("task", *wanted)])
+    key = ("rank", "step", "start_ns", "end_ns", "task", "half")
+    columns = (*key, "work", "stage", "microbatch", "fused")
+    both = pl.concat([known.select(columns), backs.select(columns)]) if backs.height else known
+    return in_order(both, *key).select("rank", "step", "work", "stage", "microbatch", "task", "fused")
 
 
 def shapes(observed: Observed) -> list[Shape]:
