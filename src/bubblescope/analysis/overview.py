@@ -72,9 +72,7 @@ class Overview(NamedTuple):
             .agg(*edges, pl.col("tasks").sum())
             .sort("step"),
             counts.join(first_stages(tasks), on="rank").sort("rank"),
-            windows.filter("compute")
-            .group_by("step")
-            .agg(*edges, ranks=count, longest_ns=longest),
+            windows.filter("compute").group_by("step").agg(*edges, ranks=count, longest_ns=longest),
             timeline.step_times["step"].unique().sort(),
             bool(tasks["busy_ns"].is_not_null().any()),
         )

@@ -13,7 +13,7 @@ from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.remembered import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from typing_extensions import Self
 
@@ -35,7 +35,7 @@ def pipeline_phase(
 
 
 def of_phase(tasks: pl.DataFrame, kinds: Collection[str | Kind] = COMPUTE_KINDS) -> pl.Expr:
-    """Return the condition by which `pipeline_phase` chooses among tasks: it holds for any part of them.
+    """Return the condition by which `pipeline_phase` chooses among tasks, or any part of them.
 
     Args:
         tasks: Frame with kind, lane and step: all tasks.
@@ -299,6 +299,25 @@ def compared(timeline: Timeline, *columns: str) -> pl.DataFrame:
     if len(kept) == facts.spans.height:
         return phase
     return phase.filter(pl.col("step").is_in(kept))
+
+
+def compared_by_ranks(timeline: Timeline, *columns: str) -> Iterator[pl.DataFrame]:
+    """Yield the rows of `compared` some ranks at a time, by step, rank and start.
+
+    Args:
+        timeline: The run.
+        columns: As of `compared`; start_ns is among them.
+    """
+    wanted_columns = dict.fromkeys((*columns, "rank", "kind", "lane", "step"))
+    tasks = timeline.tasks.with_row_index("task").select(*wanted_columns)
+    facts = step_facts(timeline)
+    wanted = of_phase(tasks)
+    if len(facts.compared) < facts.spans.height:
+        wanted &= pl.col("step").is_in(facts.compared)
+    for block in blocks_of_ranks(tasks):
+        own = block.filter(wanted)
+        if own.height:
+            yield own.sort("step", "rank", "start_ns")
 
 
 @remembered

@@ -141,7 +141,7 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     tasks = timeline.tasks.select("rank", "kind", "lane", "name", *_EDGES)
     tables = []
     for block in blocks_of_ranks(tasks):
-        own = pl.col("rank").is_between(*block.select(first=pl.first("rank"), last=pl.last("rank")).row(0))
+        own = pl.col("rank").is_between(block["rank"].min(), block["rank"].max())
         if (some := steps.filter(own)).height:
             tables.append(taken_apart(block, some, phases.filter(own), asides))
     return WallClock(steps, pl.concat(tables))

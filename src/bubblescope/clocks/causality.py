@@ -55,8 +55,12 @@ def _passes(timeline: Timeline, clock: pl.Series) -> pl.DataFrame:
             "step": source["step"],
             "a": source["rank"],
             "b": target["rank"],
-            "before_ns": source.select(pl.when(both).then("start_ns").otherwise("end_ns")).to_series(),
-            "after_ns": target.select(pl.when(both).then("end_ns").otherwise("start_ns")).to_series(),
+            "before_ns": source.select(
+                pl.when(both).then("start_ns").otherwise("end_ns")
+            ).to_series(),
+            "after_ns": target.select(
+                pl.when(both).then("end_ns").otherwise("start_ns")
+            ).to_series(),
             "cause": pairs["source"],
             "effect": pairs["target"],
         }

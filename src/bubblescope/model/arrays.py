@@ -45,7 +45,7 @@ def in_blocks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def blocks_of_ranks(tasks: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield rows some ranks at a time, each rank's in one block; all at once if they are not by rank."""
+    """Yield rows some ranks at a time, each rank's in one block; all if they are not by rank."""
     rank = tasks["rank"].to_numpy()
     if len(rank) <= _BLOCK or (rank[1:] < rank[:-1]).any():
         yield tasks

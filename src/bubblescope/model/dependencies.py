@@ -161,7 +161,7 @@ def passes(timeline: Timeline) -> pl.DataFrame:
 
 
 def _some_at_a_time(tasks: pl.DataFrame, coordinates: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield the tasks of the compute lane with their rows as `work`, of a large run some steps at a time.
+    """Yield tasks of the compute lane with their rows as `work`, of a large run some steps at a time.
 
     Steps have nothing to do with each other, but for which of several ranks is of which pipeline where
     they hold the same stage: then all are needed at once.
@@ -205,9 +205,7 @@ def messages(timeline: Timeline) -> pl.DataFrame:
     """
     key = ["step", "direction", "microbatch", "from", "to"]
     known = (
-        timeline.tasks.select(
-            "rank", "step", "kind", "microbatch", "start_ns", "end_ns", "peer"
-        )
+        timeline.tasks.select("rank", "step", "kind", "microbatch", "start_ns", "end_ns", "peer")
         .with_row_index("task")
         .filter(pl.col("peer").is_not_null(), pl.col("microbatch").is_not_null())
         .with_columns(pl.col("kind").cast(pl.String))

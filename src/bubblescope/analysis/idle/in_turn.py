@@ -1,8 +1,8 @@
 """The ledger of a large run, worked out for some steps after the other.
 
 What a run is replayed with takes some times as much memory as its tasks. Steps are replayed each by
-itself, told what they have to know of the others (`bubblescope.analysis.idle.known`): so a question that
-asks for no replay afterwards needs only that of some steps at a time. What comes of it is the same.
+itself, told what they have to know of the others (`bubblescope.analysis.idle.known`). So a question
+that asks for no replay afterwards needs only that of some steps at a time, and its answer is the same.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.analysis.idle.known import Known, Ways, still_before
 from bubblescope.analysis.idle.ledger import Entries, Ledger, ledger
 from bubblescope.analysis.idle.measured_run import Linked
-from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical
-from bubblescope.analysis.phase import of_phase, pipelines, step_facts
+from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical
+from bubblescope.analysis.phase import compared_by_ranks, pipelines, step_facts
 from bubblescope.analysis.schedule.observe import seen
-from bubblescope.model.arrays import blocks_of_ranks, give_back
+from bubblescope.model.arrays import give_back
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
 from bubblescope.model.remembered import told
 from bubblescope.model.timeline import Timeline
@@ -41,9 +41,6 @@ _GROUPS: Final = 8
 
 _TELLING: Final = (step_facts, seen, names_of, pipelines, rounds)
 """What parts are told of the whole."""
-
-_NEEDED: Final = ("rank", "step", "kind", "lane", "stage", "start_ns", "end_ns")
-"""Columns of tasks that tell what they take, as a rule."""
 
 _NOBODY: Final = -1
 
@@ -105,9 +102,11 @@ def _parts(timeline: Timeline, groups: list[list[int]]) -> Iterator[tuple[Timeli
     passes = _PASS & (pl.col("lane") == Lane.COMPUTE.value)
     beside = tasks.select(~passes).to_series().to_numpy()
     for group in range(len(groups)):
-        first, last = tasks.filter(pl.Series(owner == group)).select(
-            pl.col("start_ns").min(), pl.col("end_ns").max()
-        ).row(0)
+        first, last = (
+            tasks.filter(pl.Series(owner == group))
+            .select(pl.col("start_ns").min(), pl.col("end_ns").max())
+            .row(0)
+        )
         near = tasks.select((pl.col("end_ns") > first) & (pl.col("start_ns") < last)).to_series()
         rows = np.flatnonzero((owner == group) | (beside & near.to_numpy()))
         part = Timeline(tasks[rows], timeline.ranks, timeline.run)
@@ -116,19 +115,11 @@ def _parts(timeline: Timeline, groups: list[list[int]]) -> Iterator[tuple[Timeli
 
 def _known(timeline: Timeline, groups: list[list[int]]) -> Known | None:
     """Return what groups of steps are told of each other; None if there are no pipeline tasks."""
-    whole = closed(timeline)
-    facts = step_facts(timeline)
-    tasks = whole.tasks.select(_NEEDED).with_row_index("task")
-    wanted = of_phase(tasks)
-    if len(facts.compared) < facts.spans.height:
-        wanted &= pl.col("step").is_in(facts.compared)
     spans, medians = [], []
-    for block in blocks_of_ranks(tasks):
-        own = block.filter(wanted).sort("step", "rank", "start_ns")
-        if own.height:
-            edges = pl.col("start_ns").min(), pl.col("end_ns").max()
-            spans.append(own.group_by("rank", "step").agg(*edges))
-            medians.append(Medians.of(Durations.of(own)))
+    for own in compared_by_ranks(closed(timeline), *DURATION):
+        edges = pl.col("start_ns").min(), pl.col("end_ns").max()
+        spans.append(own.group_by("rank", "step").agg(*edges))
+        medians.append(Medians.of(Durations.of(own)))
     if not spans:
         return None
     still = still_before(pl.concat(spans).join(pipelines(timeline), on="rank"))
@@ -158,6 +149,4 @@ def _of_rows(recognition: Recognition, rows: Ints) -> Recognition:
     there = place[observed.task] >= 0
     some = observed.only(there)
     some = msgspec.structs.replace(some, task=place[some.task])
-    return msgspec.structs.replace(
-        recognition, observed=some, position=recognition.position[there]
-    )
+    return msgspec.structs.replace(recognition, observed=some, position=recognition.position[there])

@@ -142,7 +142,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def _of_ranks(cls, tasks: pl.DataFrame, wanted: pl.Expr) -> Self:
-        """Look at all tasks of some ranks, of which those that are `wanted` are of the pipeline phase."""
+        """Look at all tasks of some ranks; those that are `wanted` are of the pipeline phase."""
         known = tasks.filter(wanted).drop_nulls(["stage", "microbatch"])
         both = [
             known.select("rank", "stage", "microbatch", paired=pl.lit(value=False)),
@@ -228,7 +228,9 @@ def observe(timeline: Timeline) -> Observed:
     wanted = of_phase(tasks, _WORK.keys())
     parts = [_halves(block.filter(wanted), numbers) for block in blocks_of_ranks(tasks)]
     columns: dict[str, Any] = {
-        name: np.concatenate([part.drop_in_place(name).to_numpy().astype(np.int32) for part in parts])
+        name: np.concatenate(
+            [part.drop_in_place(name).to_numpy().astype(np.int32) for part in parts]
+        )
         for name in ("rank", "step", "work", "stage", "microbatch", "task")
     }
     rank = columns["rank"]
@@ -274,7 +276,9 @@ def _halves(tasks: pl.DataFrame, numbers: Seen) -> pl.DataFrame:
     key = ("rank", "step", "start_ns", "end_ns", "task", "half")
     columns = (*key, "work", "stage", "microbatch", "fused")
     both = pl.concat([known.select(columns), backs.select(columns)]) if backs.height else known
-    return in_order(both, *key).select("rank", "step", "work", "stage", "microbatch", "task", "fused")
+    return in_order(both, *key).select(
+        "rank", "step", "work", "stage", "microbatch", "task", "fused"
+    )
 
 
 def shapes(observed: Observed) -> list[Shape]:
