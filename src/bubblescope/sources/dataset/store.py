@@ -7,6 +7,7 @@ variables name (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID ...).
 
 from __future__ import annotations
 
+import errno
 import re
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,7 +95,10 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """Return what a file holds."""
-        return (self.root / name).read_bytes()
+        path = self.root / name
+        if path.exists() and not path.is_file():  # a pipe may never end
+            raise OSError(errno.EINVAL, "is no file", str(path))
+        return path.read_bytes()
 
     def write(self, name: str, content: bytes | memoryview) -> None:
         """Write a file beside its place, and rename it."""
