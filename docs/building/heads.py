@@ -74,8 +74,8 @@ hand](../unmarked.md#correcting-by-hand)).
 
 ## Plan: `.csv`
 
-There is a line for each device and a cell for each operation, as PyTorch's `_PipelineScheduleRuntime` reads
-and writes it ([schedules](../schedules.md)).
+There is a line for each device and a cell for each operation, as PyTorch's
+`_PipelineScheduleRuntime` reads and writes it ([schedules](../schedules.md)).
 """
 
 PYTHON: Final = """# Python
