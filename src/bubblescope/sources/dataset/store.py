@@ -7,14 +7,13 @@ variables name (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID ...).
 
 from __future__ import annotations
 
-import errno
 import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bubblescope.model.errors import SourceError, reason
-from bubblescope.model.files import replacing
+from bubblescope.model.files import read_file, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,10 +94,7 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """Return what a file holds."""
-        path = self.root / name
-        if path.exists() and not path.is_file():  # a pipe may never end
-            raise OSError(errno.EINVAL, "is no file", str(path))
-        return path.read_bytes()
+        return read_file(self.root / name)
 
     def write(self, name: str, content: bytes | memoryview) -> None:
         """Write a file beside its place, and rename it."""
