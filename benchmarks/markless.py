@@ -62,7 +62,9 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, help="folder of cases, each with a truth.json")
     parser.add_argument("--only", nargs="*", default=[], help="cases whose path begins with these")
     parser.add_argument("--make", action="store_true", help="make the cases that the corpus lacks")
-    parser.add_argument("--other", action="store_true", help="of the sizes that nothing was tuned by")
+    parser.add_argument(
+        "--other", action="store_true", help="of the sizes that nothing was tuned by"
+    )
     parser.add_argument("--damage", action="store_true", help="damaged versions of each case too")
     parser.add_argument(
         "--versions",

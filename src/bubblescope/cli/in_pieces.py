@@ -50,9 +50,16 @@ def in_pieces(
         return None
     from bubblescope.analysis.pieces.study_of_pieces import study_of  # noqa: PLC0415  slow, and seldom needed
     from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415
+    from bubblescope.datasets.kept import keeping  # noqa: PLC0415
 
-    with Bar(quiet=options["quiet"]) as bar, chosen(options) as workers:
-        pieces = pieces_of(store, workers, steps=options["steps"], clock=options["clock"])
+    with (
+        Bar(quiet=options["quiet"]) as bar,
+        chosen(options) as workers,
+        keeping(catalogue) as kept,
+    ):
+        pieces = pieces_of(
+            store, workers, steps=options["steps"], clock=options["clock"], kept=kept
+        )
         return study_of(pieces, _Watched(workers, bar), also=also, explained=explained)
 
 

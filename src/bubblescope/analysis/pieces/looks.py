@@ -87,6 +87,8 @@ class OfPart(NamedTuple):
         own = _phased(self.pieces.part(self.number), self.told)
         around = self.pieces.around(self.number, own.start_ns, own.end_ns)
         others = around.tasks.filter(~(_PASS & (pl.col("lane") == Lane.COMPUTE.value)))
+        if not others.height:
+            return told(own, self.told), around
         both = pl.concat([own.tasks, others])
         return told(Timeline(both, own.ranks, own.run, **own.tables), self.told), around
 
@@ -97,6 +99,8 @@ _PASS: Final = pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS])
 def _phased(part: Timeline, known: Mapping[Callable[..., Any], Any]) -> Timeline:
     """Return a part without passes of no step, where other parts have steps with passes."""
     facts: StepFacts | None = known.get(step_facts)
+    if not part.tasks["step"].has_nulls():
+        return part
     if facts is None or not facts.spans["step"].is_not_null().any():
         return part
     phase = pipeline_phase(part.tasks)
