@@ -107,7 +107,7 @@ class Correction(NamedTuple):
 def correction(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Correction:
     """Work out how the clocks of a timeline differ; see `align`."""
     clocks = clocks_of(timeline.ranks, timeline.run)
-    if clocks.count < 2:  # there is nothing to look at
+    if clocks.number < 2:  # there is nothing to look at
         return as_it_is(timeline.ranks, timeline.run, mode)
     told = Evidence.of(timeline, clocks.of, by_step=clocks.by_step)
     return settled(timeline.ranks, timeline.run, told, mode)
@@ -117,7 +117,8 @@ def as_it_is(ranks: pl.DataFrame, run: Run, mode: Literal["solve", "auto"]) -> C
     """Return the correction of a run of one clock: none.
 
     Args:
-        ranks, run: As of its timeline.
+        ranks: As of its timeline.
+        run: Likewise.
         mode: As of `align`.
     """
     if mode == "solve":
@@ -134,13 +135,14 @@ def settled(
     """Work out how the clocks of a run differ, given what all of its steps tell.
 
     Args:
-        ranks, run: As of its timeline.
+        ranks: As of its timeline.
+        run: Likewise.
         told: What its tasks tell, as `clocks_of` numbers the clocks.
         mode: As of `align`.
     """
     clocks = clocks_of(ranks, run)
     if told.pairs.is_empty():
-        return Correction(ranks, _unconnected(run, clocks.count), clocks.of, [])
+        return Correction(ranks, _unconnected(run, clocks.number), clocks.of, [])
     before = told.violated
     changes = mode == "solve" or not run.common_clock or before > 0
     pairs = told.pairs.with_row_index("row")
@@ -177,7 +179,7 @@ class ClocksOf(NamedTuple):
     by_step: bool
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many clocks there are."""
         return len(set(self.of.values()))
 
@@ -468,7 +470,7 @@ def _report(case: _Case, before: int) -> ClockReport:
     steps = [group.step for group in solved]
     return ClockReport(
         method=method,
-        constraints=case.told.count,
+        constraints=case.told.known,
         violations_before=before,
         violations_after=_violated(case, pairs.filter(pl.Series(slack < -ROUNDING_NS))),
         groups=max((steps.count(one) for one in set(steps)), default=0),
@@ -500,7 +502,7 @@ def _violated(case: _Case, still: pl.DataFrame) -> int:
     }
     if not moved:
         return case.told.violated
-    before = sum(
+    before: int = sum(
         violated
         for step, a, b, _, violated in case.told.ways.iter_rows()
         if (step, a) not in moved and (step, b) not in moved

@@ -13,7 +13,7 @@ run can be looked at each by itself, and what is solved for in the end is the sa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -105,7 +105,7 @@ class Evidence(NamedTuple):
         )
 
     @property
-    def count(self) -> int:
+    def known(self) -> int:
         """How many pairs there are."""
         return int(self.ways["count"].sum())
 

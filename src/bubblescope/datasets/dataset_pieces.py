@@ -295,7 +295,7 @@ def _recorded(job: _Recorded) -> _Told:
     part = job.pieces.recorded(job.number)
     clocks = clocks_of(part.ranks, part.run)
     found = None
-    if job.solves and clocks.count > 1:
+    if job.solves and clocks.number > 1:
         found = Evidence.of(part, clocks.of, by_step=clocks.by_step)
     return _Told(found, windows(part.tasks))
 

@@ -81,7 +81,7 @@ class Kept(NamedTuple):
         }
 
     def along(self, name: str, low: int, high: int, columns: Sequence[str]) -> pl.DataFrame | None:
-        """Return columns of the tasks of ranks from one to another in a part; None if it is not kept."""
+        """Return columns of the tasks in a part of ranks from one to another; None if not kept."""
         file = self.folder / name / "tasks"
         if not file.is_file():
             return None if not file.parent.is_dir() else pl.DataFrame(schema=TASK_SCHEMA)[columns]

@@ -241,6 +241,7 @@ class Replayed(NamedTuple):
             none.
         known: What steps tell each other; None if ranks share no clock.
         pipelined: Whether the run may be a pipeline.
+        explained: Whether it is asked what shows causes, and what they cost.
     """
 
     choice: Choice | None
@@ -248,6 +249,7 @@ class Replayed(NamedTuple):
     done: Done | None
     known: Known | None
     pipelined: bool
+    explained: bool
 
 
 class Fourth(NamedTuple):
@@ -255,7 +257,8 @@ class Fourth(NamedTuple):
 
     Attributes:
         ideal: Its steps, and those of each rank's own replica, and how many operations were imputed.
-        entries, lasting, evidence, lost, gaps: None, but for `lost`, where nothing is replayed.
+        entries, lasting, evidence, lost, gaps: None, but for `lost`, where nothing is replayed; and
+            all but `entries` where they are not asked for.
         gap_count: How many gaps there are, of which `gaps` are the longest.
     """
 
@@ -263,7 +266,7 @@ class Fourth(NamedTuple):
     entries: Entries | None
     lasting: Lasting | None
     evidence: Evidence | None
-    lost: Lost
+    lost: Lost | None
     gaps: pl.DataFrame | None
     gap_count: int = 0
 
@@ -279,9 +282,11 @@ def fourth(job: OfPart) -> Fourth:
     bare = None if best is None else (best.steps, best.own, best.imputed)
     found = Counterfactuals.of(part, recognition, more.known) if more.known is not None else None
     if found is None:
-        lost = Lost.of(part, () if more.pipelined else None)
+        lost = Lost.of(part, () if more.pipelined else None) if more.explained else None
         return Fourth(bare, None, None, None, lost, None)
     entries, stretches = Entries.of(found)
+    if not more.explained:
+        return Fourth(bare, entries, None, None, None, None)
     replays = Replays(found, stretches)
     meanwhile = around.budget
     return Fourth(

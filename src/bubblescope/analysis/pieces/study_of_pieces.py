@@ -60,7 +60,8 @@ class Found(NamedTuple):
         study: As `bubblescope.analysis.study.study` returns it.
         budget: As `bubblescope.analysis.device_budget.budget` returns it.
         wall: As `bubblescope.analysis.wall_clock.wall_clock` returns it; its table is without steps.
-        losses: As `bubblescope.analysis.losses.losses` returns it.
+        losses: As `bubblescope.analysis.losses.losses` returns it; None, as those that follow, where
+            causes are not explained.
         shares: As `bubblescope.analysis.idle.shares.shares` returns it; None without a ledger.
         evidence: What shows all causes; None without a ledger.
         gaps: The longest gaps, as `bubblescope.analysis.idle.longest_gaps.longest` returns them;
@@ -91,8 +92,8 @@ def study_of(
         pieces: The run.
         run: What runs the looks, each at one part: `Engine.run`, or this process.
         also: Schedules to try besides the known ones.
-        explained: Whether causes are asked for what they cost as well, which `why` says and the report
-            does not.
+        explained: Whether causes are asked for what shows them and what they cost as well, which `why`
+            says and the report does not.
 
     Raises:
         Whatever an engine or a part raises.
@@ -161,7 +162,7 @@ class _Looking:
             if recognition is not None
             else "kind" not in pieces.run.inferred
         )
-        more = looks.Replayed(choice, whole, done, known, pipelined)
+        more = looks.Replayed(choice, whole, done, known, pipelined, explained)
         fourth = self._look(looks.fourth, more)
         best = _ideal([one.ideal for one in fourth if one.ideal is not None])
         bubbles = rates_of(rates, timeline, *((best.steps, best.own) if best else ()))
@@ -169,6 +170,7 @@ class _Looking:
         ledger = None
         if entries and typical is not None:
             ledger = Ledger.of(Entries.joined(entries), typical)
+        lost = [one.lost for one in fourth if one.lost is not None]
         study = Study(recognition, best, bubbles, ledger, pipelined and ledger is not None)
         found = Found(
             drawn=self._drawn(overview),
@@ -178,16 +180,16 @@ class _Looking:
             study=study,
             budget=budget_of(spent, pieces.run),
             wall=None if spent.by_step.height else self._wall(ledger, facts, starts),
-            losses=losses_of(Lost.joined([one.lost for one in fourth])),
+            losses=losses_of(Lost.joined(lost)) if lost else None,
             shares=None,
             evidence=None,
             gaps=None,
         )
-        if ledger is None:
+        if ledger is None or not explained:
             return found
         lasting = Lasting.joined([one.lasting for one in fourth if one.lasting is not None])
         return found._replace(
-            shares=self._shares(ledger, lasting, more) if explained else None,
+            shares=self._shares(ledger, lasting, more),
             evidence=Evidence.joined([one.evidence for one in fourth if one.evidence is not None]),
             gaps=longest_gaps.joined(one.gaps for one in fourth if one.gaps is not None),
             gap_count=sum(one.gap_count for one in fourth),
