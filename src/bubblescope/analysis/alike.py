@@ -20,9 +20,15 @@ from bubblescope.model import units
 from bubblescope.model.kinds import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.slow_ranks import SlowRank
+    from bubblescope.analysis.idle.task_lengths import Lengths
+    from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
 _SIGMAS: Final = 6.0
@@ -100,28 +106,95 @@ def alike(timeline: Timeline, known: Counterfactuals | None = None) -> Alike:
         slow_ones = slow_ranks(Work.of_steps(run, parts, timeline), typical)
     else:
         run, parts, slow_ones = known.run, known.lengths, known.slow_ranks
-    tasks = pl.DataFrame(
-        {
-            "rank": run.rank,
-            "kind": run.kind,
-            "stage": run.stage,
-            "own": run.duration_ns,
-            "was": parts.rank_ns,
-            "healthy": parts.stage_ns,
-        }
-    )
+    return alike_of(timeline, Doing.of(phase, run, parts), usual_work(run), slow_ones)
+
+
+class Doing(NamedTuple):
+    """What ranks did in some steps of a run; of several parts it is put together.
+
+    Attributes:
+        work: Frame with rank, stage and kind, and own, was and healthy: how long tasks took in all, as
+            long as they take on the rank as a rule, and on a healthy one.
+        idle: Frame with rank, step and idle: what share of its span it idled.
+    """
+
+    work: pl.DataFrame
+    idle: pl.DataFrame
+
+    @classmethod
+    def of(cls, phase: pl.DataFrame, run: Durations | MeasuredRun, parts: Lengths) -> Self:
+        """Look at some steps.
+
+        Args:
+            phase: Their tasks, as `compared` returns them.
+            run: The same.
+            parts: Their lengths taken apart.
+        """
+        tasks = pl.DataFrame(
+            {
+                **_places_of(run),
+                "own": run.duration_ns,
+                "was": parts.rank_ns,
+                "healthy": parts.stage_ns,
+            }
+        )
+        span = pl.col("end_ns").max() - pl.col("start_ns").min()
+        busy = (pl.col("end_ns") - pl.col("start_ns")).sum()
+        return cls(
+            tasks.group_by(_PLACE).agg(pl.col("own", "was", "healthy").sum()),
+            phase.group_by("rank", "step").agg(idle=1 - busy / span),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Doing]) -> Self:
+        """Return that of several parts of a run together, each of whole steps."""
+        work, idle = (pl.concat(frames) for frames in zip(*parts, strict=True))
+        return cls(work.group_by(_PLACE).agg(pl.col("own", "was", "healthy").sum()), idle)
+
+
+_PLACE: Final = ("rank", "stage", "kind")
+
+
+def _places_of(run: Durations | MeasuredRun) -> dict[str, Ints]:
+    return {"rank": run.rank, "stage": run.stage, "kind": run.kind}
+
+
+def usual_work(run: Durations | MeasuredRun) -> pl.DataFrame:
+    """Return rank, stage, kind and own, the median length of their tasks, where stages are known.
+
+    Args:
+        run: All tasks of some ranks.
+    """
+    tasks = pl.DataFrame({**_places_of(run), "own": run.duration_ns})
+    known = tasks.filter(pl.col("stage") >= 0)
+    return known.group_by(_PLACE).agg(pl.col("own").median())
+
+
+def alike_of(
+    timeline: Timeline, doing: Doing, usual: pl.DataFrame, slow_ones: Sequence[SlowRank]
+) -> Alike:
+    """Tell the ranks of a run apart, as `alike` does.
+
+    Args:
+        timeline: Of which the ranks are looked at.
+        doing: What they did in all steps.
+        usual: As `usual_work` returns it, of all ranks.
+        slow_ones: The ranks that are slower than healthy ones, slowest first.
+    """
+    ranks = timeline.ranks.select("rank", "dp").sort("rank")
+    tasks = doing.work
     stages = pl.col("stage").unique().sort().cast(pl.String)
     held = tasks.filter(pl.col("stage") >= 0).group_by("rank").agg(held=stages)
     ranks = ranks.join(held, on="rank", how="left").with_columns(
         pl.col("held").list.join(", ").fill_null("")
     )
-    odd = _heavy(tasks)
+    odd = _heavy(usual)
     odd |= {slow.rank: _reason(slow, tasks, ranks) for slow in slow_ones if slow.odd}
     work = tasks.group_by("rank").agg(work=pl.col("own").sum())
     off = (pl.col("work") / _lower_median("work").over("held") - 1).abs()
     told = pl.len().over("held") > 1
     ranks = ranks.join(work, on="rank", how="left").with_columns(off=pl.when(told).then(off))
-    return _told(ranks, odd, _waiting(phase, ranks, [*odd]))
+    return _told(ranks, odd, _waiting(doing.idle, ranks, [*odd]))
 
 
 def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
@@ -145,20 +218,14 @@ def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
     return f"{said} against {against}{when}"
 
 
-def _heavy(tasks: pl.DataFrame) -> dict[int, str]:
+def _heavy(usual: pl.DataFrame) -> dict[int, str]:
     """Return the ranks whose stages take longer than most, where no other rank holds them, and why."""
-    holders = tasks.filter(pl.col("stage") >= 0).group_by("stage").agg(pl.col("rank").n_unique())
+    holders = usual.group_by("stage").agg(pl.col("rank").n_unique())
     if holders.height < 2 or not (holders["rank"] == 1).any():
         return {}
-    places = (
-        tasks.filter(pl.col("stage") >= 0)
-        .group_by("rank", "stage", "kind")
-        .agg(pl.col("own").median())
-        .filter(pl.col("own") > 0)
-        .with_columns(
-            usual=pl.col("own").median().over("kind"),
-            peers=pl.len().over("stage", "kind"),
-        )
+    places = usual.filter(pl.col("own") > 0).with_columns(
+        usual=pl.col("own").median().over("kind"),
+        peers=pl.len().over("stage", "kind"),
     )
     each = (
         places.group_by("rank")
@@ -177,16 +244,13 @@ def _heavy(tasks: pl.DataFrame) -> dict[int, str]:
     }
 
 
-def _waiting(phase: pl.DataFrame, ranks: pl.DataFrame, odd: list[int]) -> pl.DataFrame:
+def _waiting(idle: pl.DataFrame, ranks: pl.DataFrame, odd: list[int]) -> pl.DataFrame:
     """Return the ranks that wait, and by how much more of their spans they idle than others.
 
     Ranks of a replica with an odd one may all wait, so they do not tell how much ranks differ anyhow.
     """
-    span = pl.col("end_ns").max() - pl.col("start_ns").min()
-    busy = (pl.col("end_ns") - pl.col("start_ns")).sum()
     each = (
-        phase.group_by("rank", "step")
-        .agg(idle=1 - busy / span)
+        idle.sort("rank", "step")
         .filter(pl.col("idle").is_finite())
         .with_columns(usual=pl.col("idle").median().over("rank"), steps=pl.len().over("rank"))
     )
