@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ from bubblescope.sources.dataset.store import is_address, store_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from bubblescope.analysis.pieces.stragglers_of_pieces import Slowed
     from bubblescope.analysis.pieces.study_of_pieces import Found
+    from bubblescope.datasets.dataset_pieces import DatasetPieces
     from bubblescope.engine import Engine
     from bubblescope.model.progress import Progress
     from bubblescope.schedules.plan import Plan
@@ -39,17 +42,51 @@ def in_pieces(
     Returns:
         What is known of it; None if it can be read, as traces are.
     """
+    with _pieces_of(paths, options) as given:
+        if given is None:
+            return None
+        from bubblescope.analysis.pieces.study_of_pieces import study_of  # noqa: PLC0415  slow, and seldom needed
+
+        return study_of(*given, also=also, explained=explained)
+
+
+def stragglers_in_pieces(paths: tuple[str, ...], options: dict[str, Any]) -> Slowed | None:
+    """Look for stragglers in a dataset in parts, if that is what was given.
+
+    Args:
+        paths: As of `in_pieces`.
+        options: Likewise.
+
+    Returns:
+        What is known of it; None if it can be read, as traces are, or its steps are not alike.
+    """
+    kept = dict(options)
+    with _pieces_of(paths, kept) as given:
+        if given is None:
+            return None
+        from bubblescope.analysis.pieces.stragglers_of_pieces import stragglers_of  # noqa: PLC0415
+
+        return stragglers_of(*given)
+
+
+@contextmanager
+def _pieces_of(
+    paths: tuple[str, ...], options: dict[str, Any]
+) -> Iterator[tuple[DatasetPieces, _Watched] | None]:
+    """Give a large dataset in pieces, and who looks at them; None if it is not one."""
     if len(paths) != 1 or options["ranks"] is not None:
-        return None
+        yield None
+        return
     place = Path(paths[0]).expanduser()
     if not (is_address(place) or (place / CATALOGUE).is_file()):
-        return None
+        yield None
+        return
     store = store_of(place)
     catalogue = catalogue_of(store)
     if not catalogue.finished or _tasks(catalogue, options["steps"]) <= ENOUGH:
-        return None
-    from bubblescope.analysis.pieces.study_of_pieces import study_of  # noqa: PLC0415  slow, and seldom needed
-    from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415
+        yield None
+        return
+    from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415  slow, and seldom needed
     from bubblescope.datasets.kept import keeping  # noqa: PLC0415
 
     with (
@@ -60,7 +97,7 @@ def in_pieces(
         pieces = pieces_of(
             store, workers, steps=options["steps"], clock=options["clock"], kept=kept
         )
-        return study_of(pieces, _Watched(workers, bar), also=also, explained=explained)
+        yield pieces, _Watched(workers, bar)
 
 
 def _tasks(catalogue: Catalogue, steps: Sequence[range] | None) -> int:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.pieces.stragglers_of_pieces import Slowed
     from bubblescope.analysis.stragglers.operations import Array
     from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Notice
@@ -250,6 +251,11 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             slowness=slowness(found.computed_ns, correlation),
             **known,
         )
+
+    @classmethod
+    def of_pieces(cls, found: Slowed) -> Self:
+        """Return what is said of a run that was looked at in parts."""
+        return cls.told(found.timeline, found.pipeline, found.found, found.worst, **found.known)
 
     @property
     def warnings(self) -> tuple[Notice, ...]:

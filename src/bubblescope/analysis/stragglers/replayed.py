@@ -24,7 +24,7 @@ _WORST_PERCENT: Final = 3
 class Replayed(NamedTuple):
     """Lengths of steps, of a job of p places and r replicas, if only some operations keep their times.
 
-    All are in nanoseconds; those of several parts of a run, each of whole steps, follow each other.
+    All are in nanoseconds; steps are ascending.
 
     Attributes:
         job_trace: As of `Operations`.
@@ -100,22 +100,24 @@ class Replayed(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Replayed]) -> Self:
-        """Return those of several parts of a run together, in the order of their steps."""
-        parts = sorted(parts, key=lambda part: -1 if part.steps[0] is None else part.steps[0])
+        """Return those of several parts of a run together, each of whole steps."""
+        steps = [step for part in parts for step in part.steps]
+        turn = order_of(steps)
         bases = [part.base_ns for part in parts if part.base_ns is not None]
         lasts = [part.last_ns for part in parts if part.last_ns is not None]
 
         def along(name: str) -> Array:
-            return np.concatenate([getattr(part, name) for part in parts], axis=-1)
+            every: Array = np.concatenate([getattr(part, name) for part in parts], axis=-1)
+            return every[..., turn]
 
         return cls(
             job_trace=parts[0].job_trace,
-            steps=[step for part in parts for step in part.steps],
+            steps=[steps[at] for at in turn],
             types=parts[0].types,
-            base_ns=np.concatenate(bases) if bases else None,
+            base_ns=np.concatenate(bases)[turn] if bases else None,
             no_delay_ns=along("no_delay_ns"),
             ideal_ns=along("ideal_ns"),
-            last_ns=joined_pairs(lasts) if lasts else None,
+            last_ns=joined_pairs(lasts, turn) if lasts else None,
             by_type_ns=along("by_type_ns"),
             by_place_ns=along("by_place_ns"),
             by_replica_ns=along("by_replica_ns"),
@@ -136,10 +138,15 @@ class Replayed(NamedTuple):
         return _slowest(self.by_worker(), rank)
 
 
-def joined_pairs(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Return two lengths of steps each of several parts as two of all of them."""
+def joined_pairs(parts: Sequence[tuple[Array, Array]], turn: Sequence[int]) -> tuple[Array, Array]:
+    """Return two lengths of the steps of several parts as two of all of them, in this order."""
     one, other = zip(*parts, strict=True)
-    return np.concatenate(one), np.concatenate(other)
+    return np.concatenate(one)[turn], np.concatenate(other)[turn]
+
+
+def order_of(steps: Sequence[int | None]) -> list[int]:
+    """Return the places of steps, ascending; there is one alone if it has no number."""
+    return sorted(range(len(steps)), key=lambda at: steps[at] or 0)
 
 
 def kept_and_not(operations: Operations, replays: Replays, workers: Array) -> tuple[Array, Array]:

@@ -155,13 +155,13 @@ class Usual(NamedTuple):
     """What operations of each type take as a rule.
 
     Attributes:
-        sum_ns, count: Of computation of each type, k long.
+        sum_ns, number: Their sum, and how many there are, of computation of each type, k long.
         median_ns: Of communication, k long; 0 for computation.
         communicates: Which types communicate, k long.
     """
 
     sum_ns: Array
-    count: Array
+    number: Array
     median_ns: Array
     communicates: Array
 
@@ -192,5 +192,5 @@ class Usual(NamedTuple):
     @property
     def of_type_ns(self) -> Array:
         """The mean of each type of computation and the median of each of communication."""
-        mean = np.rint(self.sum_ns / self.count).astype(np.int64)
+        mean = np.rint(self.sum_ns / self.number).astype(np.int64)
         return np.where(self.communicates, self.median_ns, mean)
