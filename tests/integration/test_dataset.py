@@ -18,11 +18,13 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 import kineto_maker
 from ascend_maker import Profile, sizes
 from bubblescope import SourceError, Timeline, TimelineError, sources
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.pieces.kernels_of_pieces import kernels_of
 from bubblescope.analysis.pieces.study_of_pieces import study_of
 from bubblescope.datasets.building import Dataset, DatasetError
 from bubblescope.datasets.dataset_pieces import pieces_of
@@ -30,6 +32,7 @@ from bubblescope.datasets.kept import keeping
 from bubblescope.engine import engine
 from bubblescope.model.provenance import Notice, Origin, Run
 from bubblescope.record import Recorder
+from bubblescope.render.text.kernels import Kernels
 from bubblescope.render.text.report import Report
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
@@ -586,19 +589,78 @@ def _plain(said):
     return said
 
 
-def test_report_and_why_look_at_large_datasets_in_pieces(tmp_path, monkeypatch):
+def test_report_why_and_stragglers_look_at_large_datasets_in_pieces(tmp_path, monkeypatch):
     run = Job(generate("1f1b", 2, 4), replicas=2, steps=6, jitter=0.1, seed=4).play()
     root = tmp_path / "set"
     dataset(root, *saved(run, tmp_path / "traces"))
-    whole = [called(name, root, "-q", cwd=tmp_path) for name in ("report", "why")]
+    whole = [called(name, root, "-q", cwd=tmp_path) for name in ("report", "why", "stragglers")]
     monkeypatch.setattr("bubblescope.cli.in_pieces.ENOUGH", len(run) // 2)
     monkeypatch.setattr("bubblescope.cli.reading.ENOUGH", len(run) // 2)
-    for name, one in zip(("report", "why"), whole, strict=True):
+    for name, one in zip(("report", "why", "stragglers"), whole, strict=True):
         parts = called(name, root, "-q", cwd=tmp_path)
         assert (parts.returncode, parts.stdout) == (0, one.stdout), parts.stderr
         assert "sampled" not in parts.stdout
-    few = called("stragglers", root, cwd=tmp_path)
-    assert "of the dataset's 6 steps, 3 were read" in " ".join(few.stdout.split())
+    few = called("whatif", root, "--stage", "1=1.2", cwd=tmp_path)
+    assert "of the dataset's 6 steps, 3 were read" in " ".join(few.stderr.split())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_kernels_in_pieces_are_those_of_all_of_it(tmp_path, monkeypatch, seed):
+    """Sums, medians and percentiles to the nanosecond; spreads as far as sums of floats go."""
+    run = with_kernels(seed)
+    root = tmp_path / "set"
+    dataset(root, *saved(run, tmp_path / "traces"), block_steps=1 + seed % 2, activities=True)
+    whole = sources.load(root, activities=True)
+    for by in (None, ("name",), ("stage", "rank", "use"), ("full", "kind")):
+        known = Kernels.of(whole, by=by)
+        pieces = pieces_of(store_of(root), engine(workers=1), size=1 + 40 * seed)
+        found = Kernels.of_pieces(kernels_of(pieces, sent, by=by))
+        spreads = ["microbatch_spread", "rank_spread"]
+        key = list(known.by)
+        one, other = (each.table.sort(key) for each in (found, known))
+        assert one.drop(spreads).equals(other.drop(spreads))
+        assert_frame_equal(one.select(spreads), other.select(spreads))
+        assert found.against == known.against
+        for name in ("total_ns", "device_ns", "devices"):
+            assert getattr(found, name) == getattr(known, name)
+    monkeypatch.setattr("bubblescope.cli.in_pieces.ENOUGH", 1)
+    parts = called("kernels", root, "-q", cwd=tmp_path)
+    monkeypatch.undo()
+    assert (parts.returncode, parts.stdout) == (0, called("kernels", root, "-q", cwd=tmp_path).stdout)
+
+
+def with_kernels(seed):
+    """A run of some ranks with kernels of a few names, of tasks and of none, in steps and in none."""
+    random = np.random.default_rng(seed)
+    ranks, steps, each = 4 + seed % 3, 3, 30
+    count = ranks * steps * each
+    at = np.arange(count)
+    start = at % (steps * each) * 1000
+    length = np.minimum(999, np.maximum(1, random.lognormal(5, 1, count))).astype(int)
+    name = random.integers(0, 3, count)
+    step = pl.Series(at // each % steps, dtype=pl.Int32)
+    if seed % 3 == 1:
+        step = step.set(pl.Series(random.random(count) < 0.1), None)
+    place = {"rank": at // (steps * each), "device": at % 2, "step": step}
+    use = [["compute", "communication", "copy"][one] for one in name.tolist()]
+    times = {"start_ns": start, "end_ns": start + length}
+    kernels = pl.DataFrame(
+        {
+            **place,
+            **times,
+            "use": use,
+            "name": [f"kernel{one}" for one in name.tolist()],
+            "full": [f"kernel{one}<int>" for one in name.tolist()],
+            "microbatch": at % 5,
+            "stage": place["rank"] % 2,
+            "kind": ["forward" if one else "backward" for one in (at % 2).tolist()],
+        }
+    )
+    spent = pl.DataFrame({**place, **times, "use": use, "spent_ns": length})
+    stages = [[rank % 2] for rank in range(ranks)]
+    held = pl.DataFrame({"rank": range(ranks), "host": "node", "stages": stages})
+    nothing = random_run(1).timeline.tasks.clear()
+    return Timeline(nothing, held, activities=kernels, budget=spent)
 
 
 def test_a_page_of_a_large_dataset_shows_the_median_step_and_the_odd_ranks(tmp_path, monkeypatch):

@@ -103,6 +103,12 @@ class Correction(NamedTuple):
             return frame
         return frame.with_columns(_corrected(frame, names, self.clock_of, self.groups))
 
+    def moved_table(self, frame: pl.DataFrame, name: str) -> pl.DataFrame:
+        """Return rows of a table of the run, as `TABLES` names it, with corrected times."""
+        if not self.groups:
+            return frame
+        return _moved_table(frame, TABLES[name], self.clock_of, self.groups)
+
 
 def correction(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Correction:
     """Work out how the clocks of a timeline differ; see `align`."""

@@ -68,7 +68,8 @@ class DatasetPieces:
         self._steps = steps
         chosen = tables.catalogue.steps if steps is None else steps
         self._parts = _parts(tables.catalogue, chosen, size)
-        self._groups = list(_batches(tables.catalogue, size))
+        self._groups = list(_batches(tables.catalogue, TASKS, size))
+        self._of_kernels = list(_batches(tables.catalogue, "activities", size))
 
     @property
     def parts(self) -> list[Sequence[int]]:
@@ -152,6 +153,30 @@ class DatasetPieces:
         )
         if held is not None:
             return Timeline(pl.concat(held), self.ranks, self.run)
+        tasks = self._along(TASKS, low, high)
+        return self._settled.applied(Timeline(tasks, self.ranks, self.run))
+
+    @property
+    def executes(self) -> bool:
+        """Whether it holds what operators executed."""
+        return any(part.count("flops") for part in self._tables.catalogue.parts)
+
+    @property
+    def kernel_batches(self) -> int:
+        """Number of batches of ranks of which kernels are looked at together."""
+        return len(self._of_kernels)
+
+    def kernels(self, batch: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the activities of some ranks in all steps, and their budget, on one clock."""
+        low, high = self._of_kernels[batch]
+        activities, spent = (
+            self._settled.moved_table(self._along(name, low, high), name)
+            for name in ("activities", "budget")
+        )
+        return activities, spent
+
+    def _along(self, table: str, low: int, high: int) -> pl.DataFrame:
+        """Return the rows of a table of some ranks in all steps, by the clocks of these."""
         where = pl.col("rank").is_between(low, high)
         if self._steps is not None:
             where &= pl.col("step").is_in(self._steps)
@@ -160,8 +185,7 @@ class DatasetPieces:
             for part in self._tables.catalogue.parts
             if part.ranks and part.ranks[0] <= high and part.ranks[-1] >= low
         ]
-        tasks = self._tables.rows(TASKS, parts, where)
-        return self._settled.applied(Timeline(tasks, self.ranks, self.run))
+        return self._tables.rows(table, parts, where)
 
     def _held(
         self, parts: Iterable[int], rows: Callable[[Kept, str], _Rows | None]
@@ -245,9 +269,7 @@ def pieces_of(
     wanted = None
     if steps is not None:
         wanted = [step for step in tables.catalogue.steps if any(step in some for some in steps)]
-    ranks = tables.ranks(tables.catalogue.parts).sort("rank")
-    run = tables.run(tables.catalogue.parts, ranks)
-    run = msgspec.structs.replace(run, contents=()).encodable()
+    [(_, (ranks, run))] = engine.run(_known, [tables], apart=True)
     pieces = DatasetPieces(tables, wanted, Correction(ranks, run, {}, []), size, kept)
     several = ranks["host"].n_unique() > 1 or not run.common_clock
     solves = clock == "solve" or (clock == "auto" and several and run.clock is None)
@@ -262,6 +284,13 @@ def pieces_of(
             "some of them with --steps",
         )
     return DatasetPieces(tables, wanted, settled.correction, size, kept)
+
+
+def _known(tables: Tables) -> tuple[pl.DataFrame, Run]:
+    """Return the ranks of a dataset and what is known of the run, as read from very many files."""
+    ranks = tables.ranks(tables.catalogue.parts).sort("rank")
+    run = tables.run(tables.catalogue.parts, ranks)
+    return ranks, msgspec.structs.replace(run, contents=()).encodable()
 
 
 class _Recorded(NamedTuple):
@@ -409,11 +438,11 @@ def _places(catalogue: Catalogue) -> _Places:
     return _Places(begins, during)
 
 
-def _batches(catalogue: Catalogue, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last rank of batches of about so many tasks, of ranks in a row."""
+def _batches(catalogue: Catalogue, table: str, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last rank of batches of about so many rows, of ranks in a row."""
     low, high, tasks = None, 0, 0.0
     counts = sorted(
-        (rank, part.count(TASKS) / len(part.ranks))
+        (rank, part.count(table) / len(part.ranks))
         for part in catalogue.parts
         for rank in part.ranks
     )
