@@ -8,6 +8,7 @@ import polars as pl
 
 from bubblescope.analysis.phase import together
 from bubblescope.analysis.pieces import looks
+from bubblescope.model.arrays import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,6 +46,7 @@ class Looking:
         found = [None] * len(jobs)
         for index, made in self._run(look, jobs):
             found[index] = made
+        give_back()
         return found
 
     def part(self, index: int, more: Any = None) -> looks.OfPart:

@@ -34,6 +34,7 @@ from bubblescope.analysis.schedule.recognise import Followed, followed, telling_
 from bubblescope.analysis.step_lengths import closed, nexts
 from bubblescope.analysis.study import Study
 from bubblescope.analysis.wall_clock import WallClock, pipeline_phases, whole_steps
+from bubblescope.model.arrays import give_back
 from bubblescope.model.remembered import told
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
@@ -126,6 +127,7 @@ class _Study(Looking):
         self.told[names_of] = Names.joined([one.names for one in first])
         self.told[pipelines] = self.pipelines(facts)
         spent = Spent.joined([one.spent for one in first])
+        del first  # what the parts told is large, and put together now
         timeline = told(
             Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run), self.told
         )
@@ -138,6 +140,7 @@ class _Study(Looking):
         rates = pl.concat([one.rates for one in second]).sort("step", "rank")
         follow = [one.followed for one in second if one.followed is not None]
         whole = Followed.joined(follow) if follow else None
+        del second, follow
         recognition = None
         if choice is not None and whole is not None:
             recognition = followed(timeline, choice, whole)
@@ -156,6 +159,7 @@ class _Study(Looking):
             ways = [one.ways for one in third if one.ways is not None]
             if ways and typical is not None:
                 known = Known(still, Ways.joined(ways), typical)
+            del third, did, ways
         pipelined = known is not None and (
             recognition.devices > 1
             if recognition is not None
@@ -168,7 +172,11 @@ class _Study(Looking):
         entries = [one.entries for one in fourth if one.entries is not None]
         ledger = None
         if entries and typical is not None:
-            ledger = Ledger.of(Entries.joined(entries), typical)
+            joined = Entries.joined(entries)
+            fourth = [one._replace(entries=None, ideal=None) for one in fourth]
+            del entries
+            give_back()
+            ledger = Ledger.of(joined, typical)
         lost = [one.lost for one in fourth if one.lost is not None]
         study = Study(recognition, best, bubbles, ledger, pipelined and ledger is not None)
         found = Found(
