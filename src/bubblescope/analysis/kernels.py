@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.pictured import Pictured
-    from bubblescope.analysis.pieces.kernels_of_pieces import Counted
     from bubblescope.model.timeline import Timeline
 
 SCHEMA: Final = "bubblescope.kernels/1"
@@ -153,6 +152,18 @@ class Against(msgspec.Struct, frozen=True):
             "idle_ns": self.idle_ns,
             "idle": [{"class": use.value, "idle_ns": time} for use, time in self.idle.items()],
         }
+
+
+class Counted(NamedTuple):
+    """What is known of the kernels of a run: as of `Kernels`."""
+
+    timeline: Timeline
+    by: tuple[str, ...]
+    table: pl.DataFrame
+    total_ns: int
+    device_ns: int
+    against: tuple[Against, ...]
+    devices: int
 
 
 class Kernels(msgspec.Struct, frozen=True, eq=False):

@@ -16,9 +16,9 @@ from bubblescope.sources.dataset.store import is_address, store_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bubblescope.analysis.pieces.kernels_of_pieces import Counted
-    from bubblescope.analysis.pieces.stragglers_of_pieces import Slowed
+    from bubblescope.analysis.kernels import Counted
     from bubblescope.analysis.pieces.study_of_pieces import Found
+    from bubblescope.analysis.stragglers.replayed import Slowed
     from bubblescope.datasets.dataset_pieces import DatasetPieces
     from bubblescope.engine import Engine
     from bubblescope.model.progress import Progress

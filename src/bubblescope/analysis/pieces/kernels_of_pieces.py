@@ -16,7 +16,7 @@ from bubblescope.analysis.kernels import (
     HIGH,
     LENGTH,
     NO_KERNELS,
-    Against,
+    Counted,
     Peers,
     against,
     known,
@@ -57,18 +57,6 @@ class Activities(Protocol):
 
     def kernels(self, batch: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the activities of a batch of ranks in all steps, and their budget."""
-
-
-class Counted(NamedTuple):
-    """What is known of the kernels of a run: as of `bubblescope.analysis.kernels.Kernels`."""
-
-    timeline: Timeline
-    by: tuple[str, ...]
-    table: pl.DataFrame
-    total_ns: int
-    device_ns: int
-    against: tuple[Against, ...]
-    devices: int
 
 
 def kernels_of(pieces: Activities, run: Runs = here, *, by: Sequence[str] | None = None) -> Counted:

@@ -7,7 +7,7 @@ of the run, step beside step; where they do not, a run is not looked at in parts
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,13 @@ from bubblescope.analysis.phase import StepFacts, compared, pipelines, step_fact
 from bubblescope.analysis.pieces.given import here
 from bubblescope.analysis.pieces.looking import Looking
 from bubblescope.analysis.stragglers.operations import Array, Operations, Pipeline, tabulate
-from bubblescope.analysis.stragglers.replayed import Replayed, joined_pairs, kept_and_not, order_of
+from bubblescope.analysis.stragglers.replayed import (
+    Replayed,
+    Slowed,
+    joined_pairs,
+    kept_and_not,
+    order_of,
+)
 from bubblescope.analysis.stragglers.replays import Replays, Usual
 from bubblescope.analysis.stragglers.slowness import correlated, correlations
 from bubblescope.model.errors import TimelineError
@@ -30,24 +36,6 @@ from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 if TYPE_CHECKING:
     from bubblescope.analysis.pieces.given import Pieces, Runs
     from bubblescope.analysis.pieces.looks import OfPart
-
-
-class Slowed(NamedTuple):
-    """What `bubblescope.analysis.stragglers.Stragglers.told` puts together.
-
-    Attributes:
-        timeline: Ranks and run, without tasks.
-        pipeline: Where the ranks stand.
-        found: What the replays of all steps tell.
-        worst: Those of the slowest workers.
-        known: What else `Stragglers` holds.
-    """
-
-    timeline: Timeline
-    pipeline: Pipeline
-    found: Replayed
-    worst: tuple[Array, Array]
-    known: dict[str, Any]
 
 
 def stragglers_of(pieces: Pieces, run: Runs = here) -> Slowed | None:

@@ -34,7 +34,6 @@ from bubblescope.analysis.schedule.recognise import Followed, followed, telling_
 from bubblescope.analysis.step_lengths import closed, nexts
 from bubblescope.analysis.study import Study
 from bubblescope.analysis.wall_clock import WallClock, pipeline_phases, whole_steps
-from bubblescope.model.arrays import give_back
 from bubblescope.model.remembered import told
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
@@ -103,6 +102,26 @@ def study_of(
     return _Study(pieces, run, also).found(explained=explained)
 
 
+class _Alone(NamedTuple):
+    """What parts tell by themselves, put together.
+
+    Attributes:
+        facts: What whole steps tell.
+        overview: How much there is.
+        lengths: How long tasks are.
+        windows: As `bubblescope.analysis.step_lengths.step_windows` returns them.
+        starts: As `bubblescope.analysis.wall_clock.step_starts` returns them.
+        spent: What devices spent time on.
+    """
+
+    facts: StepFacts
+    overview: Overview
+    lengths: Kinds
+    windows: pl.DataFrame
+    starts: pl.DataFrame
+    spent: Spent
+
+
 class _Study(Looking):
     """The looks that `study_of` takes.
 
@@ -115,78 +134,45 @@ class _Study(Looking):
         self._also = also
 
     def found(self, *, explained: bool) -> Found:
-        """Look until all is known."""
+        """Look until all is known.
+
+        What parts tell is large; it is put together by methods of their own, which let go of it.
+        """
         pieces = self.pieces
-        first = self.look(looks.first)
-        overview = Overview.joined([one.overview for one in first])
-        lengths = Kinds.joined([one.kinds for one in first])
-        windows = closed(pl.concat([one.edges for one in first]))
-        starts = pl.concat([one.starts for one in first]).sort("rank", "step")
-        self.told[step_facts] = facts = StepFacts.joined([one.facts for one in first])
-        self.told[seen] = Seen.joined([one.seen for one in first])
-        self.told[names_of] = Names.joined([one.names for one in first])
-        self.told[pipelines] = self.pipelines(facts)
-        spent = Spent.joined([one.spent for one in first])
-        del first  # what the parts told is large, and put together now
+        alone = self._alone()
+        facts = alone.facts
         timeline = told(
             Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run), self.told
         )
-
         choice = self._choice(facts)
-        middles = lengths.middles()
-        second = self.look(looks.second, (choice, middles))
-        self.told[rounds] = Rounds.joined([one.rounds for one in second])
-        kinds = lengths.with_medians([one.near for one in second])
-        rates = pl.concat([one.rates for one in second]).sort("step", "rank")
-        follow = [one.followed for one in second if one.followed is not None]
-        whole = Followed.joined(follow) if follow else None
-        del second, follow
+        rates, kinds, whole = self._rated(choice, alone.lengths)
         recognition = None
         if choice is not None and whole is not None:
             recognition = followed(timeline, choice, whole)
-
-        typical = self._typical()
-        known, done = None, None
+        typical, known, done = self._typical(), None, None
         if choice is not None or pieces.run.common_clock:
             compared = rates.filter(pl.col("step").is_in(facts.compared, nulls_equal=True))
-            spans = compared.select(
-                "rank", "step", "pipeline", start_ns="closed_start_ns", end_ns="closed_end_ns"
-            )
-            still = still_before(spans)
-            third = self.look(looks.third, (choice, whole, still))
-            did = [one.done for one in third if one.done is not None]
-            done = Done.joined(did) if did else None
-            ways = [one.ways for one in third if one.ways is not None]
-            if ways and typical is not None:
-                known = Known(still, Ways.joined(ways), typical)
-            del third, did, ways
+            known, done = self._known(choice, whole, compared, typical)
         pipelined = known is not None and (
             recognition.devices > 1
             if recognition is not None
             else "kind" not in pieces.run.inferred
         )
         more = looks.Replayed(choice, whole, done, known, pipelined, explained)
-        fourth = self.look(looks.fourth, more)
-        best = _ideal([one.ideal for one in fourth if one.ideal is not None])
+        entries, best, fourth = self._replayed(more)
         bubbles = rates_of(rates, timeline, *((best.steps, best.own) if best else ()))
-        entries = [one.entries for one in fourth if one.entries is not None]
         ledger = None
-        if entries and typical is not None:
-            joined = Entries.joined(entries)
-            fourth = [one._replace(entries=None, ideal=None) for one in fourth]
-            del entries
-            give_back()
-            ledger = Ledger.of(joined, typical)
+        if entries is not None and typical is not None:
+            ledger = Ledger.of(entries, typical)
         lost = [one.lost for one in fourth if one.lost is not None]
-        study = Study(recognition, best, bubbles, ledger, pipelined and ledger is not None)
         found = Found(
-            drawn=self._drawn(overview),
-            overview=overview,
-            to_next=nexts(windows),
+            drawn=self._drawn(alone.overview),
+            overview=alone.overview,
+            to_next=nexts(alone.windows),
             kinds=kinds,
-            study=study,
-            budget=budget_of(spent, pieces.run),
-            wall=None if spent.by_step.height else self._wall(ledger, facts, starts),
+            study=Study(recognition, best, bubbles, ledger, pipelined and ledger is not None),
+            budget=budget_of(alone.spent, pieces.run),
+            wall=None if alone.spent.by_step.height else self._wall(ledger, facts, alone.starts),
             losses=losses_of(Lost.joined(lost)) if lost else None,
             shares=None,
             evidence=None,
@@ -201,6 +187,66 @@ class _Study(Looking):
             gaps=longest_gaps.joined(one.gaps for one in fourth if one.gaps is not None),
             gap_count=sum(one.gap_count for one in fourth),
         )
+
+    def _alone(self) -> _Alone:
+        """Put together what parts tell by themselves, of which all are told something."""
+        first = self.look(looks.first)
+        facts = StepFacts.joined([one.facts for one in first])
+        self.told[step_facts] = facts
+        self.told[seen] = Seen.joined([one.seen for one in first])
+        self.told[names_of] = Names.joined([one.names for one in first])
+        self.told[pipelines] = self.pipelines(facts)
+        return _Alone(
+            facts,
+            Overview.joined([one.overview for one in first]),
+            Kinds.joined([one.kinds for one in first]),
+            closed(pl.concat([one.edges for one in first])),
+            pl.concat([one.starts for one in first]).sort("rank", "step"),
+            Spent.joined([one.spent for one in first]),
+        )
+
+    def _rated(
+        self, choice: Choice | None, lengths: Kinds
+    ) -> tuple[pl.DataFrame, pl.DataFrame, Followed | None]:
+        """Return what is measured of each rank and step, of each kind, and how all follow a plan."""
+        second = self.look(looks.second, (choice, lengths.middles()))
+        self.told[rounds] = Rounds.joined([one.rounds for one in second])
+        follow = [one.followed for one in second if one.followed is not None]
+        return (
+            pl.concat([one.rates for one in second]).sort("step", "rank"),
+            lengths.with_medians([one.near for one in second]),
+            Followed.joined(follow) if follow else None,
+        )
+
+    def _known(
+        self,
+        choice: Choice | None,
+        whole: Followed | None,
+        compared: pl.DataFrame,
+        typical: Typical | None,
+    ) -> tuple[Known | None, Done | None]:
+        """Return what steps tell each other, and what was ever done; `compared` is of which rates."""
+        spans = compared.select(
+            "rank", "step", "pipeline", start_ns="closed_start_ns", end_ns="closed_end_ns"
+        )
+        still = still_before(spans)
+        third = self.look(looks.third, (choice, whole, still))
+        did = [one.done for one in third if one.done is not None]
+        ways = [one.ways for one in third if one.ways is not None]
+        known = None
+        if ways and typical is not None:
+            known = Known(still, Ways.joined(ways), typical)
+        return known, Done.joined(did) if did else None
+
+    def _replayed(
+        self, more: looks.Replayed
+    ) -> tuple[Entries | None, Ideal | None, list[looks.Fourth]]:
+        """Return what parts enter into the ledger, the ideal, and what else their replays tell."""
+        fourth: list[looks.Fourth] = self.look(looks.fourth, more)
+        entries = [one.entries for one in fourth if one.entries is not None]
+        best = _ideal([one.ideal for one in fourth if one.ideal is not None])
+        joined = Entries.joined(entries) if entries else None
+        return joined, best, [one._replace(entries=None, ideal=None) for one in fourth]
 
     def _choice(self, facts: StepFacts) -> Choice | None:
         steps = telling_steps(facts, self.told[seen].passes)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.pictured import Pictured
-    from bubblescope.analysis.pieces.stragglers_of_pieces import Slowed
     from bubblescope.analysis.stragglers.operations import Array
+    from bubblescope.analysis.stragglers.replayed import Slowed
     from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Notice
     from bubblescope.model.timeline import Timeline

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.stragglers.operations import Array, Operations
+    from bubblescope.analysis.stragglers.operations import Array, Operations, Pipeline
     from bubblescope.analysis.stragglers.replays import Replays
+    from bubblescope.model.timeline import Timeline
 
 _WORST_PERCENT: Final = 3
 """The share of workers that M_W is about."""
@@ -136,6 +137,24 @@ class Replayed(NamedTuple):
     def worst(self, rank: Array) -> Array:
         """Say which workers are the slowest 3 %, p x r, given the rank of each."""
         return _slowest(self.by_worker(), rank)
+
+
+class Slowed(NamedTuple):
+    """What `bubblescope.analysis.stragglers.Stragglers.told` puts together.
+
+    Attributes:
+        timeline: Ranks and run, without tasks.
+        pipeline: Where the ranks stand.
+        found: What the replays of all steps tell.
+        worst: Those of the slowest workers.
+        known: What else `Stragglers` holds.
+    """
+
+    timeline: Timeline
+    pipeline: Pipeline
+    found: Replayed
+    worst: tuple[Array, Array]
+    known: dict[str, Any]
 
 
 def joined_pairs(parts: Sequence[tuple[Array, Array]], turn: Sequence[int]) -> tuple[Array, Array]:
