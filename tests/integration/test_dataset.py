@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -549,6 +550,16 @@ def test_what_is_said_of_a_dataset_in_pieces_is_what_is_said_of_all_of_it(tmp_pa
     assert not kept.folder.exists()
 
 
+def test_parts_are_kept_only_where_there_is_room(tmp_path, monkeypatch):
+    run = random_run(2).timeline
+    dataset(tmp_path / "set", *saved(run, tmp_path / "traces"))
+    store = store_of(tmp_path / "set")
+    room = shutil.disk_usage(tmp_path)._replace(free=2 * len(run))
+    monkeypatch.setattr("bubblescope.datasets.kept.shutil.disk_usage", lambda _: room)
+    with keeping(catalogue_of(store)) as kept:
+        assert kept is None
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_clocks_are_corrected_in_pieces_as_they_are_at_once(tmp_path, seed):
     """To the nanosecond: clocks that are off and drift, of parts of one step or of several."""
@@ -629,7 +640,10 @@ def test_kernels_in_pieces_are_those_of_all_of_it(tmp_path, monkeypatch, seed):
     monkeypatch.setattr("bubblescope.cli.in_pieces.ENOUGH", 1)
     parts = called("kernels", root, "-q", cwd=tmp_path)
     monkeypatch.undo()
-    assert (parts.returncode, parts.stdout) == (0, called("kernels", root, "-q", cwd=tmp_path).stdout)
+    assert (parts.returncode, parts.stdout) == (
+        0,
+        called("kernels", root, "-q", cwd=tmp_path).stdout,
+    )
 
 
 def with_kernels(seed):
