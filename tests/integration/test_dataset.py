@@ -8,6 +8,7 @@ import pickle
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -550,10 +551,21 @@ def test_what_is_said_of_a_dataset_in_pieces_is_what_is_said_of_all_of_it(tmp_pa
     assert not kept.folder.exists()
 
 
-def test_parts_are_kept_only_where_there_is_room(tmp_path, monkeypatch):
+def test_parts_are_kept_where_there_is_room_and_those_of_killed_commands_removed(
+    tmp_path, monkeypatch
+):
     run = random_run(2).timeline
     dataset(tmp_path / "set", *saved(run, tmp_path / "traces"))
     store = store_of(tmp_path / "set")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for pid in (gone.pid, os.getpid()):  # of a command that was killed, and of one that runs
+        (tmp_path / f"bubblescope-parts-{socket.gethostname()}-{pid}-x").mkdir()
+    with keeping(catalogue_of(store)) as kept:
+        assert kept.folder.is_dir()
+    left = [one.name.split("-")[-2] for one in tmp_path.glob("bubblescope-parts-*")]
+    assert left == [str(os.getpid())]
     room = shutil.disk_usage(tmp_path)._replace(free=2 * len(run))
     monkeypatch.setattr("bubblescope.datasets.kept.shutil.disk_usage", lambda _: room)
     with keeping(catalogue_of(store)) as kept:

@@ -7,8 +7,10 @@ anything: about 70 bytes a task.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
+import socket
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,20 +100,48 @@ class Kept(NamedTuple):
 def keeping(catalogue: Catalogue) -> Iterator[Kept | None]:
     """Give a folder to keep the parts of a dataset in while questions are asked, then remove it.
 
-    It lies where temporary files do (`TMPDIR`). None is given where they would fill half of the room
-    that is left there, or more.
+    It lies where temporary files do (`TMPDIR`); one that a killed command left there is removed. None is
+    given where parts would fill half of the room that is left there, or more.
     """
     rows = sum(sum(held.rows.values()) for part in catalogue.parts for held in part.blocks.values())
     try:
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        folder = tempfile.mkdtemp(prefix=f"bubblescope-{os.getpid()}-")
+        _sweep()
+        if 2 * rows * A_ROW >= shutil.disk_usage(tempfile.gettempdir()).free:
+            folder = None
+        else:
+            folder = tempfile.mkdtemp(prefix=f"{_mine()}{os.getpid()}-")
     except OSError:
+        folder = None
+    if folder is None:
         yield None
         return
     try:
-        yield Kept(Path(folder)) if 2 * rows * A_ROW < free else None
+        yield Kept(Path(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mine() -> str:
+    """Return how folders begin that commands on this machine keep parts in."""
+    return f"bubblescope-parts-{socket.gethostname()}-"
+
+
+def _sweep() -> None:
+    """Remove the folders of commands that were killed on this machine, which could not."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{glob.escape(_mine())}*"):
+        pid = folder.name.removeprefix(_mine()).partition("-")[0]
+        if pid.isdecimal() and not _alive(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # it is another user's, or what is no process's number
+        return True
+    return True
 
 
 def _whole(file: Path, frame: pl.DataFrame) -> pl.DataFrame:
