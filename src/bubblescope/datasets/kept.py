@@ -98,10 +98,10 @@ class Kept(NamedTuple):
 
 @contextmanager
 def keeping(catalogue: Catalogue) -> Iterator[Kept | None]:
-    """Give a folder to keep the parts of a dataset in while questions are asked, then remove it.
+    """Give a folder to keep the parts of a dataset in while it is asked about, then remove it.
 
-    It lies where temporary files do (`TMPDIR`); one that a killed command left there is removed. None is
-    given where parts would fill half of the room that is left there, or more.
+    It lies where temporary files do (`TMPDIR`); one that a killed command left there is removed. None
+    is given where parts would fill half of the room that is left there, or more.
     """
     rows = sum(sum(held.rows.values()) for part in catalogue.parts for held in part.blocks.values())
     try:
