@@ -44,10 +44,7 @@ def agreed(timeline: Timeline) -> Timeline:
     Returns:
         The run itself where nothing contradicts its numbers; else one with a warning.
     """
-    answers = [
-        _renumbered(own, contradicted=contradicted)
-        for own, contradicted in _pipelines(timeline, _windows(timeline.tasks))
-    ]
+    answers = _answers(timeline.ranks, windows(timeline.tasks))
     doubtful = sorted({rank for answer in answers for rank in answer.doubtful})
     changed = [answer.numbers for answer in answers if answer.numbers.height]
     if changed and (timeline.budget.height or timeline.step_times.height):
@@ -84,8 +81,33 @@ def agreed(timeline: Timeline) -> Timeline:
     return Timeline(tasks, timeline.ranks, run, **timeline.tables)
 
 
-def _windows(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return from when to when each rank ran forwards and backwards of a step, of those with both."""
+def disagreeing(ranks: pl.DataFrame, windows: pl.DataFrame) -> list[int]:
+    """Return the ranks whose steps `agreed` would give other numbers, or cannot match; ascending.
+
+    Args:
+        ranks: The ranks, as in `Timeline.ranks`.
+        windows: As `windows` returns it, of all steps.
+    """
+    odd: set[int] = set()
+    for answer in _answers(ranks, windows.sort("rank", "start_ns")):
+        odd.update(answer.doubtful, answer.numbers["rank"].to_list())
+    return sorted(odd)
+
+
+def _answers(ranks: pl.DataFrame, windows: pl.DataFrame) -> list[_Answer]:
+    return [
+        _renumbered(own, contradicted=contradicted)
+        for own, contradicted in _pipelines(ranks, windows)
+    ]
+
+
+def windows(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return from when to when each rank ran forwards and backwards of a step.
+
+    Returns:
+        Frame with rank, step, start_ns, end_ns, stage (the lowest) and both: whether it ran forwards
+        and backwards.
+    """
     kinds = [kind.value for kind in COMPUTE_KINDS]
     kind = pl.col("kind")
     edges = pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("stage").min()
@@ -107,14 +129,14 @@ def _windows(tasks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _pipelines(timeline: Timeline, windows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, bool]]:
+def _pipelines(table: pl.DataFrame, windows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, bool]]:
     """Yield the windows of each pipeline whose ranks may not agree, and whether they surely do not.
 
     They surely do not where some of one number do not overlap; they may not where some ranks lack
     steps that others have.
     """
     coordinates = ["dp", "tp", "cp"]
-    ranks = timeline.ranks.select("rank", "host", "clock_error_ns", *coordinates)
+    ranks = table.select("rank", "host", "clock_error_ns", *coordinates)
     apart = windows.join(ranks, on="rank", maintain_order="left")
     for _, own in apart.group_by(coordinates, maintain_order=True):
         held = own.drop_nulls("stage").group_by("rank").agg(pl.col("stage").min())
