@@ -6,7 +6,7 @@ themselves stay where they are looked at.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import polars as pl
 
@@ -36,6 +36,8 @@ from bubblescope.model.timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from typing_extensions import Self
 
     from bubblescope.analysis.idle.causes import Cause
     from bubblescope.analysis.idle.known import Known, Ways
@@ -229,6 +231,60 @@ def third(job: OfPart) -> Third:
     )
 
 
+class Keeps(Protocol):
+    """Keeps what was worked out of a part where it was worked out; it is sent there with the part."""
+
+    def __call__(self, own: Own, replays: Replays | None) -> Any:
+        """Return what is to be known of it where it is asked for.
+
+        Args:
+            own: The part.
+            replays: What its ledger is made of; None if it has none.
+        """
+
+
+class Own(NamedTuple):
+    """What of a part is its own, and what it was looked at with.
+
+    Attributes:
+        number: Of the part.
+        timeline: The part as it is, told of the run.
+        around: What else ranks were in meanwhile.
+        part: What was replayed.
+        mine: Of each of the tasks of `part`, which of those of `timeline` it is; null for none.
+    """
+
+    number: int
+    timeline: Timeline
+    around: Timeline
+    part: Timeline
+    mine: pl.Series
+
+    @classmethod
+    def of(cls, job: OfPart, part: Timeline, around: Timeline) -> Self:
+        """Tell what is whose, of what `OfPart.surrounded` returned."""
+        timeline = told(job.pieces.part(job.number), job.told)
+        return cls(job.number, timeline, around, part, _rows_in(timeline.tasks, part.tasks))
+
+
+_SAME: Final = (
+    *("rank", "lane", "start_ns", "end_ns", "step", "kind"),
+    *("stage", "chunk", "microbatch", "peer", "name"),
+)
+"""What tells tasks of a part apart; of those that are alike in it the first is the first."""
+
+
+def _rows_in(tasks: pl.DataFrame, of: pl.DataFrame) -> pl.Series:
+    """Return which of some tasks each of others is; null for none."""
+    turn = pl.int_range(pl.len(), dtype=pl.UInt32).over(_SAME).alias("turn")
+    own = tasks.select(*_SAME).with_columns(turn).with_row_index("row")
+    wanted = of.select(*_SAME).with_columns(turn)
+    found = wanted.join(
+        own, on=[*_SAME, "turn"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    return found["row"].cast(pl.Int64)
+
+
 class Replayed(NamedTuple):
     """What a part is told for its replays.
 
@@ -237,6 +293,7 @@ class Replayed(NamedTuple):
             none.
         known: What steps tell each other; None if ranks share no clock.
         pipelined: Whether the run may be a pipeline.
+        keeps: Keeps what comes of it; None if nobody asked for that.
     """
 
     choice: Choice | None
@@ -244,6 +301,7 @@ class Replayed(NamedTuple):
     done: Done | None
     known: Known | None
     pipelined: bool
+    keeps: Keeps | None = None
 
 
 class Fourth(NamedTuple):
@@ -253,6 +311,7 @@ class Fourth(NamedTuple):
         ideal: Its steps, and those of each rank's own replica, and how many operations were imputed.
         entries, lasting, evidence, lost, gaps: None, but for `lost`, where nothing is replayed.
         gap_count: How many gaps there are, of which `gaps` are the longest.
+        kept: What `Replayed.keeps` returned.
     """
 
     ideal: tuple[pl.DataFrame, pl.DataFrame, int] | None
@@ -262,6 +321,7 @@ class Fourth(NamedTuple):
     lost: Lost
     gaps: pl.DataFrame | None
     gap_count: int = 0
+    kept: Any = None
 
 
 def fourth(job: OfPart) -> Fourth:
@@ -276,9 +336,11 @@ def fourth(job: OfPart) -> Fourth:
     found = Counterfactuals.of(part, recognition, more.known) if more.known is not None else None
     if found is None:
         lost = Lost.of(part, () if more.pipelined else None)
-        return Fourth(bare, None, None, None, lost, None)
+        kept = more.keeps and more.keeps(Own.of(job, part, around), None)
+        return Fourth(bare, None, None, None, lost, None, kept=kept)
     entries, stretches = Entries.of(found)
     replays = Replays(found, stretches)
+    kept = more.keeps and more.keeps(Own.of(job, part, around), replays)
     meanwhile = around.budget
     return Fourth(
         bare,
@@ -288,6 +350,7 @@ def fourth(job: OfPart) -> Fourth:
         Lost.of(part, laid_out(replays) if more.pipelined else None, meanwhile),
         longest(replays, part),
         counted(laid_out(replays)),
+        kept,
     )
 
 

@@ -66,6 +66,7 @@ class Found(NamedTuple):
         gaps: The longest gaps, as `bubblescope.analysis.idle.longest_gaps.longest` returns them;
             likewise.
         gap_count: How many there are.
+        kept: What was kept of each part; None if nobody asked for that.
     """
 
     drawn: Timeline
@@ -80,10 +81,16 @@ class Found(NamedTuple):
     evidence: Evidence | None
     gaps: pl.DataFrame | None
     gap_count: int = 0
+    kept: list[Any] | None = None
 
 
 def study_of(
-    pieces: Pieces, run: Runs = here, *, also: Sequence[Plan] = (), explained: bool = True
+    pieces: Pieces,
+    run: Runs = here,
+    *,
+    also: Sequence[Plan] = (),
+    explained: bool = True,
+    keeping: Callable[[Overview], looks.Keeps] | None = None,
 ) -> Found:
     """Look at a run part by part.
 
@@ -93,11 +100,13 @@ def study_of(
         also: Schedules to try besides the known ones.
         explained: Whether causes are asked for what they cost as well, which `why` says and the report
             does not.
+        keeping: Returns what is to keep what is worked out of each part, given how much there is of
+            the run; None if nothing is kept.
 
     Raises:
         Whatever an engine or a part raises.
     """
-    return _Looking(pieces, run, also).found(explained=explained)
+    return _Looking(pieces, run, also).found(explained=explained, keeping=keeping)
 
 
 class _Looking:
@@ -113,7 +122,9 @@ class _Looking:
         self._also = also
         self._told: looks.Told = {}
 
-    def found(self, *, explained: bool) -> Found:
+    def found(
+        self, *, explained: bool, keeping: Callable[[Overview], looks.Keeps] | None = None
+    ) -> Found:
         """Look until all is known."""
         pieces = self._pieces
         first = self._look(looks.first)
@@ -162,7 +173,8 @@ class _Looking:
             else "kind" not in pieces.run.inferred
         )
         more = looks.Replayed(choice, whole, done, known, pipelined)
-        fourth = self._look(looks.fourth, more)
+        keeps = keeping and keeping(overview)
+        fourth = self._look(looks.fourth, more._replace(keeps=keeps))
         best = _ideal([one.ideal for one in fourth if one.ideal is not None])
         bubbles = rates_of(rates, timeline, *((best.steps, best.own) if best else ()))
         entries = [one.entries for one in fourth if one.entries is not None]
@@ -182,6 +194,7 @@ class _Looking:
             shares=None,
             evidence=None,
             gaps=None,
+            kept=[one.kept for one in fourth] if keeps is not None else None,
         )
         if ledger is None:
             return found
