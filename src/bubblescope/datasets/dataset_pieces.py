@@ -15,7 +15,7 @@ from bubblescope.clocks import Correction, correction
 from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.provenance import Notice
-from bubblescope.model.timeline import Timeline
+from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.sources.dataset.catalogue import BY_BLOCK, NO_STEP, TASKS, Catalogue, Part
 from bubblescope.sources.dataset.reading import Tables, few_steps, tables_of
@@ -33,6 +33,7 @@ A_PIECE: Final = 1_000_000
 """Tasks of a part or of a batch, about; at least a step, or the ranks of one file."""
 _TO_SETTLE: Final = 2_000_000
 """Tasks by which clocks are put right."""
+_COUNTERS: Final = "counters"
 _OF_PARTS: Final = tuple(
     name for name, table in TABLES.items() if name in BY_BLOCK and "start_ns" in table.schema
     and name not in {"activities", "flops"}
@@ -110,6 +111,12 @@ class DatasetPieces:
         where = None if self._steps is None else pl.col("step").is_in(self._steps)
         tasks = self._tables.rows(TASKS, self._groups[batch], where)
         return self._settled.applied(Timeline(tasks, self.ranks, self.run))
+
+    def counters(self) -> pl.DataFrame:
+        """Return the counters of the whole run."""
+        own = self._tables.rows(_COUNTERS, self._tables.catalogue.parts)
+        none = pl.DataFrame(schema=TASK_SCHEMA)
+        return self._settled.applied(Timeline(none, self.ranks, self.run, counters=own)).counters
 
     def _own(self, index: int) -> pl.Expr:
         """Return whether a row of a part's blocks is its own.

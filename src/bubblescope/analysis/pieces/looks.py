@@ -249,7 +249,8 @@ class Own(NamedTuple):
     Attributes:
         number: Of the part.
         timeline: The part as it is, told of the run.
-        around: What else ranks were in meanwhile.
+        around: What else ranks were in meanwhile; of what overlaps its tasks on their lanes, all that
+            overlaps that too, and so on, as far as it began earlier.
         part: What was replayed.
         mine: Of each of the tasks of `part`, which of those of `timeline` it is; null for none.
     """
@@ -264,7 +265,35 @@ class Own(NamedTuple):
     def of(cls, job: OfPart, part: Timeline, around: Timeline) -> Self:
         """Tell what is whose, of what `OfPart.surrounded` returned."""
         timeline = told(job.pieces.part(job.number), job.told)
+        from_ns = timeline.start_ns
+        while (earlier_ns := _begun_ns(timeline.tasks, around.tasks, from_ns)) < from_ns:
+            from_ns = earlier_ns
+            around = job.pieces.around(job.number, from_ns, timeline.end_ns)
         return cls(job.number, timeline, around, part, _rows_in(timeline.tasks, part.tasks))
+
+
+def _begun_ns(own: pl.DataFrame, around: pl.DataFrame, from_ns: int) -> int:
+    """Return when the first began of what overlaps tasks, directly or by others, on their lanes.
+
+    Args:
+        own: The tasks.
+        around: What else ran.
+        from_ns: Since when all of that is known.
+    """
+    columns = ("rank", "lane", "start_ns", "end_ns")
+    if not (around["start_ns"] < from_ns).any():
+        return from_ns
+    both = pl.concat(
+        [
+            own.select(*columns, own=pl.lit(value=True)),
+            around.select(*columns, own=pl.lit(value=False)),
+        ]
+    ).sort(columns)
+    ends = pl.col("end_ns").cum_max().shift(1).over("rank", "lane")
+    apart = (pl.col("start_ns") >= ends).fill_null(value=True).cum_sum()
+    crowd = both.group_by("rank", "lane", apart=apart).agg(pl.col("own").any(), pl.col("start_ns").min())
+    began: Any = crowd.filter("own")["start_ns"].min()
+    return from_ns if began is None else min(from_ns, int(began))
 
 
 _SAME: Final = (

@@ -46,7 +46,7 @@ COUNTERPART: Final = "counterpart"
 TASK_ROW: Final = ("position", "lane", "row")
 """What tells rows of tasks apart."""
 
-_GAPS: Final[dict[str, Any]] = {
+GAPS: Final[dict[str, Any]] = {
     "position": pl.UInt32,
     "step": pl.Int32,
     "start_ns": pl.Int64,
@@ -313,7 +313,7 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
 
     Where steps overlap, a moment that is idle in both stays with the gap that began first.
     """
-    return pl.DataFrame(schema=_GAPS) if ledger is None else seen(
+    return pl.DataFrame(schema=GAPS) if ledger is None else seen(
         gaps_in_order(ledger.gaps_by_part(), ranks)
     )
 
@@ -321,18 +321,18 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
 def gaps_in_order(parts: Iterable[pl.DataFrame], ranks: pl.DataFrame) -> pl.DataFrame:
     """Return rows of `Ledger.gaps` by rank, top to bottom and left to right, with its position."""
     placed = [
-        part.select(*_GAPS.keys() - {"position"}, position=_positions(part["rank"], ranks))
+        part.select(*GAPS.keys() - {"position"}, position=_positions(part["rank"], ranks))
         for part in parts
     ]
     if not placed:
-        return pl.DataFrame(schema=_GAPS)
+        return pl.DataFrame(schema=GAPS)
     # Those of a rank are by step: mostly by start then.
     gaps = in_order(
         _gathered(
             placed, order_of_runs(pl.concat([part["position"] for part in placed]).to_numpy())
         ),
         *("position", "start_ns", "end_ns"),
-    ).select(_GAPS.keys())
+    ).select(GAPS.keys())
     give_back()
     return gaps
 
