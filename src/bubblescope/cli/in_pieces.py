@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bubblescope.engine import Engine
     from bubblescope.model.progress import Progress
     from bubblescope.schedules.plan import Plan
+    from bubblescope.sources.dataset.store import Store
 
 
 def in_pieces(
@@ -39,21 +40,30 @@ def in_pieces(
     Returns:
         What is known of it; None if it can be read, as traces are.
     """
-    if len(paths) != 1 or options["ranks"] is not None:
+    found = None if options["ranks"] is not None else given_dataset(paths)
+    if found is None:
         return None
-    place = Path(paths[0]).expanduser()
-    if not (is_address(place) or (place / CATALOGUE).is_file()):
-        return None
-    store = store_of(place)
-    catalogue = catalogue_of(store)
-    if not catalogue.finished or _tasks(catalogue, options["steps"]) <= ENOUGH:
+    store, catalogue = found
+    if _tasks(catalogue, options["steps"]) <= ENOUGH:
         return None
     from bubblescope.analysis.pieces.study_of_pieces import study_of  # noqa: PLC0415  slow, and seldom needed
     from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415
 
     with Bar(quiet=options["quiet"]) as bar, chosen(options) as workers:
         pieces = pieces_of(store, workers, steps=options["steps"], clock=options["clock"])
-        return study_of(pieces, _Watched(workers, bar), also=also, explained=explained)
+        return study_of(pieces, Watched(workers, bar), also=also, explained=explained)
+
+
+def given_dataset(paths: tuple[str, ...]) -> tuple[Store, Catalogue] | None:
+    """Return the one dataset that was given, if it is finished; None if it is another source."""
+    if len(paths) != 1:
+        return None
+    place = Path(paths[0]).expanduser()
+    if not (is_address(place) or (place / CATALOGUE).is_file()):
+        return None
+    store = store_of(place)
+    catalogue = catalogue_of(store)
+    return (store, catalogue) if catalogue.finished else None
 
 
 def _tasks(catalogue: Catalogue, steps: Sequence[range] | None) -> int:
@@ -65,7 +75,7 @@ def _tasks(catalogue: Catalogue, steps: Sequence[range] | None) -> int:
     return tasks * wanted // len(catalogue.steps)
 
 
-class _Watched:
+class Watched:
     """Has work done by workers, and tells how far they are.
 
     Args:

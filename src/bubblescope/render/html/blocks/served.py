@@ -78,12 +78,16 @@ class Blocks:
     Args:
         levels: Where they lie.
         index: Which there are; by default what the index says.
+        title: Heading of the page; by default the names of the traces.
     """
 
     asking: None = None
 
-    def __init__(self, levels: Levels, index: Index | None = None) -> None:
+    def __init__(
+        self, levels: Levels, index: Index | None = None, *, title: str | None = None
+    ) -> None:
         self._levels = levels
+        self._title = title
         self._index = levels.index() if index is None else index
         self._held: OrderedDict[str, pl.DataFrame] = OrderedDict()
         self._bytes = 0
@@ -95,6 +99,11 @@ class Blocks:
     def ranks(self) -> int:
         """How many ranks it has."""
         return self._index.ranks
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is to be known before the page is believed."""
+        return self._template.told.warnings
 
     def page(self) -> bytes:
         """Return the page without its tasks."""
@@ -183,8 +192,9 @@ class Blocks:
     def _template(self) -> PageData:
         """What a page of none of the run would hold."""
         none = pl.DataFrame()
+        told = self._levels.told()
         return PageData(
-            told=self._levels.told(),
+            told=told if self._title is None else replace(told, title=self._title),
             origin_ns=self._index.origin_ns,
             tasks=pl.DataFrame(schema=_TASKS),
             gaps=pl.DataFrame(schema=_GAPS),
