@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import ExitStack
 
 import numpy as np
 import polars as pl
@@ -55,7 +56,9 @@ class TestInfo:
     def test_no_more_of_it_is_read_than_one_block_of_tasks(self, dataset, tmp_path, monkeypatch):
         monkeypatch.setattr(info, "_FEW", 0)
         plain, names = Folder.read, []
-        monkeypatch.setattr(Folder, "read", lambda self, name: (names.append(name), plain(self, name))[1])
+        monkeypatch.setattr(
+            Folder, "read", lambda self, name: (names.append(name), plain(self, name))[1]
+        )
         called("info", dataset, cwd=tmp_path)
         assert len({name.split("/")[1] for name in names if name.startswith("tasks/")}) == 1
 
@@ -97,7 +100,7 @@ class TestLevels:
     def test_serving_makes_them_where_they_are_missing_and_keeps_them(self, dataset, monkeypatch):
         monkeypatch.setattr(levels, "ENOUGH", 0)
         assert levels_of(dataset)[0].there is False
-        with levels.ExitStack() as meanwhile:
+        with ExitStack() as meanwhile:
             assert levels.levels_for((str(dataset),), options(), meanwhile).there
         assert levels_of(dataset)[0].there
 
@@ -112,21 +115,23 @@ class TestLevels:
         plain = Folder.write
         monkeypatch.setattr(Folder, "write", refused)
         monkeypatch.setattr(levels, "ENOUGH", 0)
-        with levels.ExitStack() as meanwhile:
+        with ExitStack() as meanwhile:
             found = levels.levels_for((str(dataset),), options(), meanwhile)
             assert found.there
             place = found.store.root
             assert place != dataset
         assert not place.exists()
 
-    @pytest.mark.parametrize("other", [{"steps": [range(1)]}, {"ranks": [range(1)]}, {"clock": "raw"}])
+    @pytest.mark.parametrize(
+        "other", [{"steps": [range(1)]}, {"ranks": [range(1)]}, {"clock": "raw"}]
+    )
     def test_a_part_of_it_is_read_as_before(self, dataset, monkeypatch, other):
         monkeypatch.setattr(levels, "ENOUGH", 0)
-        with levels.ExitStack() as meanwhile:
+        with ExitStack() as meanwhile:
             assert levels.levels_for((str(dataset),), {**options(), **other}, meanwhile) is None
 
     def test_a_small_one_is_read_too(self, dataset):
-        with levels.ExitStack() as meanwhile:
+        with ExitStack() as meanwhile:
             assert levels.levels_for((str(dataset),), options(), meanwhile) is None
 
     def test_what_is_shown_is_on_the_clock_of_the_run(self, tmp_path):

@@ -128,7 +128,8 @@ def test_numbers_lead_to_where_tasks_gaps_and_their_roots_are(pair):
 
 
 @pytest.mark.parametrize(
-    "query", ["rank:1", "F1", "kind:backward step:1", "dur>5ms", "idle>1ms", "cause:warm", "mb:0 or B1"]
+    "query",
+    ["rank:1", "F1", "kind:backward step:1", "dur>5ms", "idle>1ms", "cause:warm", "mb:0 or B1"],
 )
 def test_a_search_finds_what_one_of_the_whole_run_finds(pair, query):
     try:
@@ -193,8 +194,12 @@ def drawn(tasks):
     rows = tasks.sort("position", "lane", "row", "start_ns")
     key = ["position", "lane", "row"]
     begun = rows.select(*key, "start_ns", before=rows["end_ns"].shift(1))
-    first = np.append(True, (rows[key][1:].rows() != np.array(rows[key][:-1].rows(), object)).any(1))
-    start = np.where(first, begun["start_ns"], np.maximum(begun["start_ns"], begun["before"].fill_null(0)))
+    first = np.append(
+        True, (rows[key][1:].rows() != np.array(rows[key][:-1].rows(), object)).any(1)
+    )
+    start = np.where(
+        first, begun["start_ns"], np.maximum(begun["start_ns"], begun["before"].fill_null(0))
+    )
     return int((rows["end_ns"].to_numpy() - start).sum())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,8 @@ from bubblescope.sources.dataset.catalogue import TASKS
 from bubblescope.sources.dataset.store import Folder
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from bubblescope.engine import Engine
     from bubblescope.sources.dataset.catalogue import Catalogue
     from bubblescope.sources.dataset.store import Store
@@ -26,7 +27,9 @@ _PROBE: Final = "writing"
 """File of the levels by which it is seen whether they can be written."""
 
 
-def levels_for(paths: tuple[str, ...], options: dict[str, Any], meanwhile: ExitStack) -> Levels | None:
+def levels_for(
+    paths: tuple[str, ...], options: dict[str, Any], meanwhile: ExitStack
+) -> Levels | None:
     """Return the levels of a dataset, which are made now if it has none and does not fit into memory.
 
     Where it cannot be written to, they are kept in a temporary folder.
@@ -59,7 +62,9 @@ def levels_for(paths: tuple[str, ...], options: dict[str, Any], meanwhile: ExitS
         levels = Levels(Folder(Path(folder)), levels.folder)
         where = "which cannot be written to, so they are kept until this ends"
     if not options["quiet"]:
-        text = f"working out the levels of {store}, {where}; `bubblescope dataset --levels` does that"
+        text = (
+            f"working out the levels of {store}, {where}; `bubblescope dataset --levels` does that"
+        )
         err.print(Text.assemble(("note     ", "dim"), f"{text} beforehand"), soft_wrap=True)
     with chosen(options) as workers:
         make(levels, store, catalogue, workers, quiet=options["quiet"])

@@ -291,7 +291,9 @@ def _begun_ns(own: pl.DataFrame, around: pl.DataFrame, from_ns: int) -> int:
     ).sort(columns)
     ends = pl.col("end_ns").cum_max().shift(1).over("rank", "lane")
     apart = (pl.col("start_ns") >= ends).fill_null(value=True).cum_sum()
-    crowd = both.group_by("rank", "lane", apart=apart).agg(pl.col("own").any(), pl.col("start_ns").min())
+    crowd = both.group_by("rank", "lane", apart=apart).agg(
+        pl.col("own").any(), pl.col("start_ns").min()
+    )
     began: Any = crowd.filter("own")["start_ns"].min()
     return from_ns if began is None else min(from_ns, int(began))
 

@@ -313,8 +313,10 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
 
     Where steps overlap, a moment that is idle in both stays with the gap that began first.
     """
-    return pl.DataFrame(schema=GAPS) if ledger is None else seen(
-        gaps_in_order(ledger.gaps_by_part(), ranks)
+    return (
+        pl.DataFrame(schema=GAPS)
+        if ledger is None
+        else seen(gaps_in_order(ledger.gaps_by_part(), ranks))
     )
 
 

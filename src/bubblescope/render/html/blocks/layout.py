@@ -12,13 +12,14 @@ A part is some steps, a batch some ranks that stand together on the page. The in
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from bubblescope.model.bounds import UNDECODABLE, Amount, Place, Time
 from bubblescope.model.errors import SourceError, reason
-from bubblescope.render.html import schema
+from bubblescope.render.html.schema import Row, TableName, Told
 from bubblescope.sources.dataset.levels import SCHEMA, folder_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 INDEX: Final = "index.json"
 TOLD: Final = "told.json"
-FIXED: Final[tuple[schema.TableName, ...]] = ("phases", "cells", "samples")
+FIXED: Final[tuple[TableName, ...]] = ("phases", "cells", "samples")
 """Tables of the whole run."""
 
 _Any = TypeVar("_Any")
@@ -97,7 +98,7 @@ class Index(msgspec.Struct, frozen=True):
     batches: tuple[Amount, ...]
     widths_ns: tuple[Amount, ...]
     parts: tuple[Part, ...]
-    rows: tuple[schema.Row, ...]
+    rows: tuple[Row, ...]
 
     @property
     def ranks(self) -> int:
@@ -159,13 +160,13 @@ class Levels(msgspec.Struct, frozen=True):
             )
         return found
 
-    def told(self) -> schema.Told:
+    def told(self) -> Told:
         """Return what the page tells of the whole run.
 
         Raises:
             SourceError: The file is missing or damaged.
         """
-        return self._decoded(TOLD, schema.Told)
+        return self._decoded(TOLD, Told)
 
     def _decoded(self, file: str, kind: type[_Any]) -> _Any:
         place = self.store.place(self.name(file))
@@ -189,7 +190,7 @@ def _sound(index: Index) -> bool:
     return (
         bool(edges)
         and edges[0] == 0
-        and all(one < other for one, other in zip(edges, edges[1:], strict=False))
+        and all(one < other for one, other in pairwise(edges))
         and all(len(part.cells) == len(edges) - 1 for part in index.parts)
         and all(index.widths_ns)
         and all(0 <= row.rank < index.ranks for row in index.rows)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -118,11 +119,9 @@ class Blocks:
         span = origin_ns + sight.start_ns, origin_ns + sight.end_ns
         wanted = np.array(sorted(sight.ranks), np.int64)
         level = self._level(wanted, *span, sight.per_pixel_ns)
-        if level is None:
-            data = self._near(wanted, *span)
-        else:
-            data = self._afar(level, wanted, *span)
-        return Windows(data, self._places(data), exact=level is None).cut(sight)
+        near = level is None
+        data = self._near(wanted, *span) if near else self._afar(level, wanted, *span)
+        return Windows(data, self._places(data), exact=near).cut(sight)
 
     def totals(self, start_ns: int, end_ns: int, ranks: Collection[int]) -> schema.Totals:
         """Return what happened in a stretch of time on some ranks."""
@@ -157,9 +156,7 @@ class Blocks:
                 if search.gaps
                 else (self._block("tasks", at) for at in self._addresses([batch]))
             )
-            found += [
-                frame.filter(search.where).select(*found[0].columns) for frame in rows
-            ]
+            found += [frame.filter(search.where).select(*found[0].columns) for frame in rows]
         return search.found(pl.concat(found).sort(order)["id"])
 
     def inside(self, rank: int, start_ns: int, end_ns: int) -> schema.Inside:
@@ -172,7 +169,10 @@ class Blocks:
         if not 0 <= item < firsts[-1]:
             raise ValueError(f"number {item}, where there are {firsts[-1]}")
         part = int(np.searchsorted(firsts, item, "right")) - 1
-        counts = [getattr(cell, "gaps" if what == "gap" else "tasks") for cell in self._index.parts[part].cells]
+        counts = [
+            getattr(cell, "gaps" if what == "gap" else "tasks")
+            for cell in self._index.parts[part].cells
+        ]
         batch = int(np.searchsorted(np.cumsum(counts), item - firsts[part], "right"))
         at = _Address(part, batch)
         frame = self._gaps_of([at]) if what == "gap" else self._block("tasks", at)
@@ -215,7 +215,10 @@ class Blocks:
         for batch, mine in self._batches(wanted):
             edges = self._index.batches
             share = len(mine) / (edges[batch + 1] - edges[batch])
-            cells = [self._index.parts[at.part].cells[batch] for at in self._addresses([batch], start_ns, end_ns)]
+            cells = [
+                self._index.parts[at.part].cells[batch]
+                for at in self._addresses([batch], start_ns, end_ns)
+            ]
             tasks += share * sum(cell.tasks for cell in cells)
         if tasks <= _AT_ONCE:
             return None
@@ -229,9 +232,7 @@ class Blocks:
             there = pl.col("position").is_in(mine.tolist())
             tasks.append(self._tasks(batch, start_ns, end_ns).filter(there))
             gaps.append(self._gaps(batch, start_ns, end_ns).filter(there))
-            links += [
-                self._block("links", at) for at in self._addresses([batch], start_ns, end_ns)
-            ]
+            links += [self._block("links", at) for at in self._addresses([batch], start_ns, end_ns)]
         own = pl.concat(tasks, how="diagonal").sort(_ORDER, maintain_order=True)
         own = own.with_columns(
             pl.col(name).fill_null(_UNKNOWN) for name in SUMS if name in own.columns
@@ -283,7 +284,9 @@ class Blocks:
         for one in self._index.rows:
             first, to = row.get((one.rank, one.lane, one.row), (0, 0))
             rows.append(replace(one, first=first, to=to))
-        return Places(rows, [self._extent(at, *gaps.get(at, (0, 0))) for at in range(self.ranks)], [])
+        return Places(
+            rows, [self._extent(at, *gaps.get(at, (0, 0))) for at in range(self.ranks)], []
+        )
 
     def _extent(self, position: int, first: int = 0, to: int = 0) -> schema.Extent:
         return schema.Extent(rank=position, first=first, to=to)
@@ -291,7 +294,7 @@ class Blocks:
     def _batches(self, wanted: Ints) -> Iterator[tuple[int, Ints]]:
         """Yield the batches that some ranks are in, each with those of them."""
         edges = np.searchsorted(wanted, self._index.batches)
-        for batch, (low, high) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        for batch, (low, high) in enumerate(pairwise(edges)):
             if low < high:
                 yield batch, wanted[low:high]
 
@@ -310,7 +313,9 @@ class Blocks:
         """Return the tasks of a batch in a stretch of time; those of a part stand together."""
         here = (pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)
         blocks = (self._block("tasks", at) for at in self._addresses([batch], start_ns, end_ns))
-        return pl.concat([self._template_of("tasks"), *(one.filter(here) for one in blocks)], how="diagonal")
+        return pl.concat(
+            [self._template_of("tasks"), *(one.filter(here) for one in blocks)], how="diagonal"
+        )
 
     def _gaps(self, batch: int, start_ns: float = -_EVER, end_ns: float = _EVER) -> pl.DataFrame:
         """Return the gaps of a batch in a stretch of time, in the order of the page."""
@@ -377,9 +382,9 @@ class Blocks:
         with self._lock:
             if file not in self._held:
                 self._held[file] = frame
-                self._bytes += frame.estimated_size()
+                self._bytes += int(frame.estimated_size())
             while self._bytes > _HELD_BYTES and len(self._held) > 1:
-                self._bytes -= self._held.popitem(last=False)[1].estimated_size()
+                self._bytes -= int(self._held.popitem(last=False)[1].estimated_size())
         return frame
 
 

@@ -107,7 +107,9 @@ def _keeping(levels: Levels, pieces: Pieces, overview: Overview) -> Keeping:
         levels=levels,
         ranks=ranks,
         batches=(*range(0, ranks.height, each), ranks.height),
-        origin_ns=overview.span_ns[0] if overview.span_ns else min((one for one, _ in spans), default=0),
+        origin_ns=overview.span_ns[0]
+        if overview.span_ns
+        else min((one for one, _ in spans), default=0),
         widths_ns=widths(overview, ranks.height),
         telling=next(having, 0),
     )
@@ -138,7 +140,8 @@ def _tell(
     of_kind = {str(kind): spent_ns // shares for kind, spent_ns in spent.iter_rows()}
     known |= {
         "kinds": [
-            msgspec.structs.replace(kind, spent=of_kind.get(kind.name, 0)) for kind in known["kinds"]
+            msgspec.structs.replace(kind, spent=of_kind.get(kind.name, 0))
+            for kind in known["kinds"]
         ],
         "steps": steps,
         "opening": opening(steps),
@@ -241,7 +244,8 @@ def _sampled(pieces: Pieces, keeper: Keeping, standing: Alike) -> list[str]:
     if len(steps) == every or not standing.said:
         return []
     which = units.listed("step", sorted(steps))
-    return [
+    said = (
         f"which ranks are odd, and how long tasks take, was looked at in {which} of {every}; all else "
         "is of the whole run. What-ifs are answered of steps that are chosen with --steps"
-    ]
+    )
+    return [said]

@@ -1,4 +1,4 @@
-"""Laying out a run part by part as the page shows it: workers write blocks, which are read one by one."""
+"""Laying out a run part by part as the page shows it: workers write blocks, read one by one."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ class Keeping(NamedTuple):
         # Of each task of what was replayed, its place among those of the page.
         place = np.append(at[own.mine.fill_null(_NOBODY).to_numpy()], _NOBODY)
         gaps = gaps_in_order(laid_out(replays) if replays is not None else (), self.ranks)
-        gaps = gaps.with_columns(task=_placed(gaps["task"], place), root=_placed(gaps["root"], place))
+        gaps = gaps.with_columns(
+            task=_placed(gaps["task"], place), root=_placed(gaps["root"], place)
+        )
         links = links_of(own.part).select(
             source=_placed_in("source", place), target=_placed_in("target", place)
         )
@@ -159,7 +161,9 @@ class Keeping(NamedTuple):
             for name, frame in own.items():
                 if frame.height:
                     self._write(frame, block_file(name, number, batch))
-            times = pl.concat([own[name].select("start_ns", "end_ns") for name in ("tasks", "gaps")])
+            times = pl.concat(
+                [own[name].select("start_ns", "end_ns") for name in ("tasks", "gaps")]
+            )
             edge = times.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
             cells.append(Cell(*(frame.height for frame in own.values()), *edge))
         return cells

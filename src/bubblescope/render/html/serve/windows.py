@@ -231,9 +231,7 @@ def _span(drawn: Drawn, row: Extent, sight: Sight) -> tuple[int, int]:
     return first, max(first, last)
 
 
-def chosen(
-    drawn: Drawn, spans: Sequence[tuple[int, int]], sight: Sight, *, whole: bool
-) -> Chosen:
+def chosen(drawn: Drawn, spans: Sequence[tuple[int, int]], sight: Sight, *, whole: bool) -> Chosen:
     """Return what to send of rows of a page.
 
     Args:
@@ -257,15 +255,14 @@ def chosen(
     left, right = ((part - sight.start_ns) / sight.per_pixel_ns for part in (began, end))
     fills = (np.ceil(left) + 1 <= np.floor(right)) | ~crowded[row]
     small = ~fills
-    pieces, of = _merged(
+    pieces = _merged(
         row[small], ids[small], left[small], right[small], codes[small], merged[small], sight
     )
-    every = [np.concatenate(both) for both in zip(
-        (ids[fills], start[fills], end[fills], merged[fills], row[fills]), (*pieces, of), strict=True
-    )]  # fmt: skip
-    order = np.lexsort((every[1], every[4]))
-    *columns, of = (column[order] for column in every)
-    return Chosen(*columns, np.bincount(of, minlength=len(spans)))
+    kept = (ids[fills], start[fills], end[fills], merged[fills], row[fills])
+    number, begin, stop, stands, own = map(np.concatenate, zip(kept, pieces, strict=True))
+    order = np.lexsort((begin, own))
+    count = np.bincount(own, minlength=len(spans))
+    return Chosen(number[order], begin[order], stop[order], stands[order], count)
 
 
 def _merged(
@@ -276,7 +273,7 @@ def _merged(
     codes: Ints,
     merged: Ints,
     sight: Sight,
-) -> tuple[tuple[Ints, Ints, Ints, Ints], Ints]:
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     """Merge what fills no pixel, by row, pixel and code.
 
     Args:
@@ -318,5 +315,5 @@ def _merged(
         (sight.start_ns + times.to_numpy() * sight.per_pixel_ns).round().astype(np.int64)
         for times in (found["until"] - found["length"], found["until"])
     )
-    columns = found["id"].to_numpy(), start, end, found["count"].to_numpy()
-    return columns, found["row"].to_numpy()
+    number, count, own = (found[name].to_numpy() for name in ("id", "count", "row"))
+    return number, start, end, count, own
