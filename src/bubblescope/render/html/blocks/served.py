@@ -119,9 +119,9 @@ class Blocks:
         span = origin_ns + sight.start_ns, origin_ns + sight.end_ns
         wanted = np.array(sorted(sight.ranks), np.int64)
         level = self._level(wanted, *span, sight.per_pixel_ns)
-        near = level is None
-        data = self._near(wanted, *span) if near else self._afar(level, wanted, *span)
-        return Windows(data, self._places(data), exact=near).cut(sight)
+        if level is None:
+            return self._cutting(self._near(wanted, *span), exact=True).cut(sight)
+        return self._cutting(self._afar(level, wanted, *span), exact=False).cut(sight)
 
     def totals(self, start_ns: int, end_ns: int, ranks: Collection[int]) -> schema.Totals:
         """Return what happened in a stretch of time on some ranks."""
@@ -272,6 +272,10 @@ class Blocks:
             tasks=rows["tasks"].with_columns(code=pl.lit(0, pl.UInt32)),
             gaps=rows["gaps"].with_columns(root_id=pl.lit(_UNKNOWN, pl.Int64)),
         )
+
+    def _cutting(self, data: PageData, *, exact: bool) -> Windows:
+        """Return what cuts out of what was read what is in sight."""
+        return Windows(data, self._places(data), exact=exact)
 
     def _places(self, data: PageData) -> Places:
         """Return where each row of the page is in what was read."""
