@@ -64,6 +64,18 @@ _TASKS: Final[dict[str, Any]] = {
 }  # fmt: skip
 _GAPS: Final[dict[str, Any]] = {**GAPS, "task": pl.Int64, "root": pl.Int64, "id": pl.Int64}
 _LINKS: Final[dict[str, Any]] = {"source": pl.Int64, "target": pl.Int64}
+_NUMBERS: Final = frozenset({"id", "task"})
+_SEEN: Final[dict[str, Any]] = {
+    "start_ns": pl.Int64, "end_ns": pl.Int64, "merged": pl.Int64, "id": pl.Int64,
+}  # fmt: skip
+_FILES: Final[dict[str, dict[str, Any]]] = {
+    "tasks": {name: kind for name, kind in _TASKS.items() if name not in _NUMBERS},
+    "gaps": {name: kind for name, kind in _GAPS.items() if name != "id"},
+    "links": _LINKS,
+    "afar tasks": {**{name: _TASKS[name] for name in (*TASK_ROW, "kind")}, **_SEEN},
+    "afar gaps": {"position": pl.UInt32, "cause": GAPS["cause"], **_SEEN},
+}
+"""Columns of the files of each table; tasks may have sums besides."""
 
 
 class _Address(NamedTuple):
@@ -264,8 +276,9 @@ class Blocks:
             for number, part in enumerate(self._index.parts):
                 if any(cell.overlaps(start_ns, end_ns) for cell in part.cells):
                     firsts = self._first_gap if table == "gaps" else self._first_task
-                    seen_ = self._read(afar_file(level, table, number)).filter(here)
-                    found.append(seen_.with_columns(id=pl.col("id") + firsts[number]))
+                    rows_ = self._read(afar_file(level, table, number), f"afar {table}")
+                    number_ = pl.col("id") + firsts[number]
+                    found.append(rows_.filter(here).with_columns(id=number_))
             rows[table] = pl.concat(found, how="diagonal").sort(order, maintain_order=True)
         return replace(
             self._template,
@@ -349,7 +362,7 @@ class Blocks:
         cells = self._index.parts[at.part].cells
         if not getattr(cells[at.batch], table):
             return self._template_of(table)
-        rows = self._read(block_file(table, at.part, at.batch))
+        rows = self._read(block_file(table, at.part, at.batch), table)
         first_task = self._first_task[at.part]
         if table == "links":
             return rows.select((pl.col(_LINKS) + first_task).cast(pl.Int64))
@@ -361,15 +374,31 @@ class Blocks:
                 id=pl.int_range(pl.len(), dtype=pl.Int64) + number,
             ).select(_GAPS.keys())
         number = first_task + before
-        codes = np.array(self._index.parts[at.part].codes, np.uint32)
+        # What no name is known of has the name of the first.
+        codes = np.array([*self._index.parts[at.part].codes, 0], np.uint32)
+        own = rows["code"].clip(upper_bound=len(codes) - 1).to_numpy()
         return rows.with_columns(
-            code=pl.Series(codes[rows["code"].to_numpy()]),
+            code=pl.Series(codes[own]),
             id=pl.int_range(pl.len(), dtype=pl.Int64) + number,
             task=pl.int_range(pl.len(), dtype=pl.Int64) + number,
         )
 
-    def _read(self, file: str) -> pl.DataFrame:
-        """Return the table of a file; those that were read last are kept."""
+    def _sound(self, frame: pl.DataFrame, table: str) -> bool:
+        """Say whether a file's table has its columns, and ranks that there are."""
+        schema_of = {name: kind for name, kind in frame.schema.items() if name not in SUMS}
+        if schema_of != _FILES[table]:
+            return False
+        if table == "links" or not frame.height:
+            return True
+        most: Any = frame["position"].max()
+        return bool(most is not None and most < self.ranks)
+
+    def _read(self, file: str, table: str | None = None) -> pl.DataFrame:
+        """Return a table's file, or one of the whole run; those that were read last are kept.
+
+        Raises:
+            SourceError: It is missing or damaged.
+        """
         with self._lock:
             if file in self._held:
                 self._held.move_to_end(file)
@@ -383,6 +412,12 @@ class Blocks:
                 f"cannot be read ({reason(error)}); remove the folder {self._levels.folder} of the "
                 "dataset, and its levels are made anew",
             ) from None
+        if table is not None and not self._sound(frame, table):
+            raise SourceError(
+                place,
+                f"does not hold what the index says; remove the folder {self._levels.folder} of the "
+                "dataset, and its levels are made anew",
+            )
         with self._lock:
             if file not in self._held:
                 self._held[file] = frame
