@@ -233,7 +233,8 @@ def serve(root: Path, steps: int = 20) -> None:
             page = ask("page", "").decode()
             _, _, rest = page.partition('<script id="head" type="application/json">')
             head = json.loads(rest.partition("</script>")[0])
-            ranks, lanes = len(head["ranks"]), "compute,comm,host"
+            ranks = len(head["ranks"])
+            lanes = ",".join(dict.fromkeys(row["lane"] for row in head["rows"]))
             columns = max(100, min(1200, 300_000 // ranks))
             seen = {"columns": columns, "perpixel": head["end"] / columns, "lanes": lanes}
             ask("all from afar", "window", start=0, ranks=f"0-{ranks - 1}", **seen)

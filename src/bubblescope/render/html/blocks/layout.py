@@ -2,6 +2,7 @@
 
     index.json                   which blocks there are
     told.json                    what the page tells of the whole run
+    overview.bin                 what a server answers a page that opens: all of it from afar
     phases.parquet               tables of the whole run, likewise cells and samples
     tasks/3/7.parquet            tasks of part 3 on the ranks of batch 7, likewise gaps and links
     afar/1/tasks/3.parquet       tasks of part 3 on all ranks seen from afar: level 1, likewise gaps
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 INDEX: Final = "index.json"
 TOLD: Final = "told.json"
+OVERVIEW: Final = "overview.bin"
+_PIXELS: Final = 300_000
 FIXED: Final[tuple[TableName, ...]] = ("phases", "cells", "samples")
 """Tables of the whole run."""
 
@@ -108,6 +111,11 @@ class Index(msgspec.Struct, frozen=True):
     def batch_of(self, position: int) -> int:
         """Return the batch that a rank is in."""
         return bisect_right(self.batches, position) - 1
+
+
+def overview_columns(ranks: int) -> int:
+    """Return of how many pixels a page that opens shows each rank, as viewer/src/served.ts has it."""
+    return max(100, min(1200, _PIXELS // max(1, ranks)))
 
 
 def block_file(table: str, part: int, batch: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,20 +23,27 @@ from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.render.html import schema
-from bubblescope.render.html.blocks.layout import FIXED, Index, Levels, afar_file, block_file
+from bubblescope.render.html.blocks.layout import (
+    FIXED,
+    OVERVIEW,
+    Index,
+    Levels,
+    afar_file,
+    block_file,
+    overview_columns,
+)
 from bubblescope.render.html.data import PageData, Places
 from bubblescope.render.html.kernels import inside, no_kernels
 from bubblescope.render.html.packing import GAPS, LANE, SUMS, TASK_ROW, extents, packed, seen
 from bubblescope.render.html.serve.query import Search, totals
 from bubblescope.render.html.serve.resources import place_of, served_page
-from bubblescope.render.html.serve.windows import Windows
+from bubblescope.render.html.serve.windows import Sight, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from bubblescope.analysis.finding import Shown
     from bubblescope.model.arrays import Ints
-    from bubblescope.render.html.serve.windows import Sight
 
 _HELD_BYTES: Final = 256 << 20
 """Of blocks that were read last."""
@@ -125,8 +133,29 @@ class Blocks:
         places = Places(list(self._index.rows), [self._extent(at) for at in range(self.ranks)], [])
         return served_page(self._template.head(columns, places, served=True), fixed)
 
+    def overview(self) -> bytes:
+        """Return what a page that opens asks for: all of the run from afar."""
+        return self._cut(self._afar_sight)
+
+    @cached_property
+    def _afar_sight(self) -> Sight:
+        columns = overview_columns(self.ranks)
+        return Sight(
+            start_ns=0.0,
+            per_pixel_ns=self._template.told.end / columns,
+            columns=columns,
+            ranks=frozenset(range(self.ranks)),
+            lanes=frozenset(row.lane for row in self._index.rows),
+        )
+
     def cut(self, sight: Sight) -> bytes:
         """Return what is in sight."""
+        if sight == self._afar_sight:
+            with suppress(OSError):
+                return self._levels.store.read(self._levels.name(OVERVIEW))
+        return self._cut(sight)
+
+    def _cut(self, sight: Sight) -> bytes:
         origin_ns = self._index.origin_ns
         span = origin_ns + sight.start_ns, origin_ns + sight.end_ns
         wanted = np.array(sorted(sight.ranks), np.int64)
@@ -376,7 +405,7 @@ class Blocks:
         number = first_task + before
         # What no name is known of has the name of the first.
         codes = np.array([*self._index.parts[at.part].codes, 0], np.uint32)
-        own = rows["code"].clip(upper_bound=len(codes) - 1).to_numpy()
+        own = rows["code"].fill_null(0).clip(upper_bound=len(codes) - 1).to_numpy()
         return rows.with_columns(
             code=pl.Series(codes[own]),
             id=pl.int_range(pl.len(), dtype=pl.Int64) + number,

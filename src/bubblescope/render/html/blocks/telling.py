@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -19,7 +19,7 @@ from bubblescope.model.plain_text import cut
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 from bubblescope.model.version import __version__
 from bubblescope.render.html import schema
-from bubblescope.render.html.blocks.layout import INDEX, TOLD, Index, Part
+from bubblescope.render.html.blocks.layout import INDEX, OVERVIEW, TOLD, Index, Part
 from bubblescope.render.html.blocks.served import Blocks
 from bubblescope.render.html.blocks.writing import Keeping, Kept, widths
 from bubblescope.render.html.kernels import NOT_ASKED
@@ -90,7 +90,21 @@ def make_levels(levels: Levels, pieces: Pieces, run: Runs, counters: pl.DataFram
         ),
     )
     _tell(index, keeper, pieces, found, kept, counters, list(numbers))
-    levels.write(INDEX, index)
+    for _ in run(_look_over, [_Looking(levels, index)]):
+        levels.write(INDEX, index)
+
+
+class _Looking(NamedTuple):
+    """Levels of which all but the overview is there."""
+
+    levels: Levels
+    index: Index
+
+
+def _look_over(job: _Looking) -> None:
+    """Write what a page that opens asks for first."""
+    seen = Blocks(job.levels, job.index).overview()
+    job.levels.store.write(job.levels.name(OVERVIEW), seen)
 
 
 def _keeping(levels: Levels, pieces: Pieces, overview: Overview) -> Keeping:

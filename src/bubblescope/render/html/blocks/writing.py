@@ -13,7 +13,7 @@ from bubblescope.analysis.idle.ledger import laid_out
 from bubblescope.analysis.phase import phases
 from bubblescope.analysis.view import links_of, spread_of
 from bubblescope.model.kinds import Lane
-from bubblescope.render.html.blocks.layout import Cell, afar_file, block_file
+from bubblescope.render.html.blocks.layout import Cell, afar_file, block_file, overview_columns
 from bubblescope.render.html.kernels import sums_in_tasks
 from bubblescope.render.html.packing import TASK_ROW, arranged_among, extents, gaps_in_order
 from bubblescope.render.html.serve.windows import Drawn, Sight, chosen
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _DENSE: Final = 4
 """Tasks of a rank that are one at the finest level, about: of fewer there would be as many pieces."""
 _COARSER: Final = 4
-_COARSE: Final = 300
-"""Pieces of a rank at the coarsest level, about: the page opens with as many."""
 _KEPT: Final = (
     *("position", "lane", "row", "step", "kind", "stage", "chunk", "microbatch", "pair_chunk"),
     *("pair_microbatch", "start_ns", "end_ns", "busy_ns", "host_start_ns", "peer", "certainty"),
@@ -53,7 +51,7 @@ def widths(overview: Overview, ranks: int) -> tuple[int, ...]:
     length = max(1, high - low)
     per_rank = max(1.0, overview.tasks / max(1, ranks))
     found = [1 << int(np.ceil(np.log2(max(1.0, _DENSE * length / per_rank))))]
-    while length / found[-1] > _COARSE * _COARSER:
+    while _COARSER * found[-1] * overview_columns(ranks) <= length:
         found.append(_COARSER * found[-1])
     return tuple(found)
 
