@@ -5,6 +5,7 @@
     overview.bin                 what a server answers a page that opens: all of it from afar
     phases.parquet               tables of the whole run, likewise cells and samples
     tasks/3/7.parquet            tasks of part 3 on the ranks of batch 7, likewise gaps and links
+    sums/3.parquet               what each rank did in part 3, in all
     afar/1/tasks/3.parquet       tasks of part 3 on all ranks seen from afar: level 1, likewise gaps
 
 A part is some steps, a batch some ranks that stand together on the page. The index is written last.
@@ -121,6 +122,30 @@ def overview_columns(ranks: int) -> int:
 def block_file(table: str, part: int, batch: int) -> str:
     """Return the file of a block's table."""
     return f"{table}/{part}/{batch}.parquet"
+
+
+def sums_file(part: int) -> str:
+    """Return the file of what ranks did in a part.
+
+    Its columns are position, start_ns and end_ns (of the rank's tasks and gaps in the part), busy_ns (of
+    its compute lane), and by kind and cause those that `spent`, `counted` and `idle` name.
+    """
+    return f"sums/{part}.parquet"
+
+
+def spent(kind: str) -> str:
+    """Return the column of the time that tasks of a kind took, on all lanes."""
+    return f"{kind} ns"
+
+
+def counted(kind: str) -> str:
+    """Return the column of how many there are."""
+    return f"{kind} tasks"
+
+
+def idle(cause: str) -> str:
+    """Return the column of the idle time of a cause."""
+    return f"idle: {cause} ns"
 
 
 def afar_file(level: int, table: str, part: int) -> str:

@@ -18,8 +18,10 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from bubblescope.analysis.idle.causes import Cause
 from bubblescope.model import parquet
 from bubblescope.model.errors import SourceError, reason
+from bubblescope.model.kinds import Kind
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.render.html import schema
@@ -30,7 +32,11 @@ from bubblescope.render.html.blocks.layout import (
     Levels,
     afar_file,
     block_file,
+    counted,
+    idle,
     overview_columns,
+    spent,
+    sums_file,
 )
 from bubblescope.render.html.data import PageData, Places
 from bubblescope.render.html.kernels import inside, no_kernels
@@ -53,8 +59,6 @@ _ORDER: Final = (*TASK_ROW, "start_ns", "end_ns")
 """The order of tasks on a page."""
 _TOP: Final = 5
 _EVER: Final = 1e30
-_SUMMED: Final = ("ranks", "spanned", "busy", "idle")
-_SUMMED_EACH: Final = ("kinds", "tasks", "causes")
 _UNKNOWN: Final = -1
 
 _TASKS: Final[dict[str, Any]] = {
@@ -81,6 +85,12 @@ _FILES: Final[dict[str, dict[str, Any]]] = {
     "gaps": {name: kind for name, kind in _GAPS.items() if name != "id"},
     "links": _LINKS,
     "afar tasks": {**{name: _TASKS[name] for name in (*TASK_ROW, "kind")}, **_SEEN},
+    "sums": {
+        "position": pl.UInt32,
+        **dict.fromkeys(("start_ns", "end_ns", "busy_ns"), pl.Int64),
+        **{column(kind.value): pl.Int64 for kind in Kind for column in (spent, counted)},
+        **{idle(cause.value): pl.Int64 for cause in Cause},
+    },
     "afar gaps": {"position": pl.UInt32, "cause": GAPS["cause"], **_SEEN},
 }
 """Columns of the files of each table; tasks may have sums besides."""
@@ -165,25 +175,64 @@ class Blocks:
         return self._cutting(self._afar(level, wanted, *span), exact=False).cut(sight)
 
     def totals(self, start_ns: int, end_ns: int, ranks: Collection[int]) -> schema.Totals:
-        """Return what happened in a stretch of time on some ranks."""
-        origin_ns = self._index.origin_ns
+        """Return what happened in a stretch of time on some ranks.
+
+        Of parts that lie in it, and that nothing of other parts overlaps on these ranks, it is known.
+        """
+        span = self._index.origin_ns + start_ns, self._index.origin_ns + end_ns
         wanted = np.array(sorted(ranks), np.int64)
-        found = [totals(self._template, start_ns, end_ns, [])]
+        told = self._template.told
+        sums, known = self._known(wanted, *span)
+        busy = _total(sums, "busy_ns")
+        kinds, counts, causes = (
+            np.array([_total(sums, column(one.name)) for one in of], np.int64)
+            for column, of in ((spent, told.kinds), (counted, told.kinds), (idle, told.causes))
+        )
+        here = (pl.col("start_ns") < span[1]) & (pl.col("end_ns") > span[0])
         for batch, mine in self._batches(wanted):
-            span = origin_ns + start_ns, origin_ns + end_ns
+            rest = [at for at in self._addresses([batch], *span) if at not in known]
+            if not rest:
+                continue
+            tasks = [self._template.tasks, *(self._block("tasks", at).filter(here) for at in rest)]
             data = replace(
                 self._template,
-                tasks=self._tasks(batch, *span),
-                gaps=self._gaps(batch, *span),
+                tasks=pl.concat(tasks, how="diagonal"),
+                gaps=self._gaps_of(rest).filter(here),
             )
-            found.append(totals(data, start_ns, end_ns, mine.tolist()))
+            found = totals(data, start_ns, end_ns, mine.tolist())
+            busy += found.busy
+            kinds, counts, causes = kinds + found.kinds, counts + found.tasks, causes + found.causes
+        spanned = len(wanted) * (end_ns - start_ns)
         return schema.Totals(
-            **{name: sum(getattr(one, name) for one in found) for name in _SUMMED},
-            **{
-                name: np.sum([getattr(one, name) for one in found], axis=0).tolist()
-                for name in _SUMMED_EACH
-            },
+            ranks=len(wanted),
+            spanned=spanned,
+            busy=busy,
+            idle=spanned - busy,
+            kinds=kinds.tolist(),
+            tasks=counts.tolist(),
+            causes=causes.tolist(),
         )
+
+    def _known(
+        self, wanted: Ints, start_ns: int, end_ns: int
+    ) -> tuple[pl.DataFrame, set[_Address]]:
+        """Return what ranks did in blocks of which all lies in a stretch of time, and those blocks."""
+        batch = np.searchsorted(self._index.batches, wanted, "right") - 1
+        ours = pl.DataFrame({"position": pl.Series(wanted, dtype=pl.UInt32), "batch": batch})
+        parts = [
+            self._read(sums_file(number), "sums").with_columns(part=pl.lit(number, pl.Int64))
+            for number in range(len(self._index.parts))
+        ]
+        rows = pl.concat(parts).join(ours, on="position").sort("position", "start_ns", "end_ns")
+        before = pl.col("end_ns").cum_max().shift(1).over("position")
+        alone = (pl.col("start_ns") >= before).fill_null(value=True)
+        alone &= (pl.col("end_ns") <= pl.col("start_ns").shift(-1).over("position")).fill_null(
+            value=True
+        )
+        inside_ = (pl.col("start_ns") >= start_ns) & (pl.col("end_ns") <= end_ns)
+        rows = rows.with_columns(known=alone & inside_)
+        rows = rows.filter(pl.col("known").all().over("part", "batch"))
+        return rows, {_Address(*at) for at in rows.select("part", "batch").unique().iter_rows()}
 
     def find(self, query: str) -> schema.Found:
         """Return what a query is about, in the order of the page."""
@@ -191,13 +240,9 @@ class Blocks:
         order = ("position", "start_ns") if search.gaps else _ORDER
         schema_of = _GAPS if search.gaps else _TASKS
         found = [pl.DataFrame(schema={name: schema_of[name] for name in ("id", *order)})]
-        for batch in range(len(self._index.batches) - 1):
-            rows = (
-                [self._gaps(batch)]
-                if search.gaps
-                else (self._block("tasks", at) for at in self._addresses([batch]))
-            )
-            found += [frame.filter(search.where).select(*found[0].columns) for frame in rows]
+        for at in self._addresses(range(len(self._index.batches) - 1)):
+            rows = self._gaps_of([at]) if search.gaps else self._block("tasks", at)
+            found.append(rows.filter(search.where).select(*found[0].columns))
         return search.found(pl.concat(found).sort(order)["id"])
 
     def inside(self, rank: int, start_ns: int, end_ns: int) -> schema.Inside:
@@ -369,7 +414,7 @@ class Blocks:
         return self._gaps_of(self._addresses([batch], start_ns, end_ns)).filter(here)
 
     def _gaps_of(self, chosen: Sequence[_Address]) -> pl.DataFrame:
-        """Return what is seen of the gaps of blocks of one batch.
+        """Return what is seen of the gaps of blocks of one batch, in the order of the page.
 
         Where steps overlap, a moment that is idle in both is of the gap that began first, which may be
         of another block.
@@ -379,9 +424,14 @@ class Blocks:
             cell = self._index.parts[part].cells[batch]
             if cell.start_ns is not None and cell.end_ns is not None:
                 near |= {*self._addresses([batch], cell.start_ns, cell.end_ns)}
-        blocks = [self._block("gaps", at) for at in sorted(near)]
-        both = pl.concat([pl.DataFrame(schema=_GAPS), *blocks])
-        return seen(both.sort("position", "start_ns", "end_ns", maintain_order=True))
+        blocks = [
+            self._block("gaps", at).with_columns(own=pl.lit(at in chosen)) for at in sorted(near)
+        ]
+        none = pl.DataFrame(schema={**_GAPS, "own": pl.Boolean})
+        both = pl.concat([none, *blocks]).sort(
+            "position", "start_ns", "end_ns", maintain_order=True
+        )
+        return seen(both).filter("own").drop("own")
 
     def _template_of(self, table: str) -> pl.DataFrame:
         return pl.DataFrame(schema={"tasks": _TASKS, "gaps": _GAPS, "links": _LINKS}[table])
@@ -481,6 +531,10 @@ class _Places:
     def of_column(self, name: str) -> pl.Expr:
         """Return the same of a column."""
         return pl.col(name).map_batches(self.of, return_dtype=pl.Int64)
+
+
+def _total(sums: pl.DataFrame, column: str) -> int:
+    return int(sums[column].sum())
 
 
 def _before(counts: Iterable[int]) -> Ints:

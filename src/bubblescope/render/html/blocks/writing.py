@@ -9,13 +9,16 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.alike import alike
+from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.ledger import laid_out
 from bubblescope.analysis.phase import phases
 from bubblescope.analysis.view import links_of, spread_of
-from bubblescope.model.kinds import Lane
+from bubblescope.model import intervals
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.render.html.blocks import layout
 from bubblescope.render.html.blocks.layout import Cell, afar_file, block_file, overview_columns
 from bubblescope.render.html.kernels import sums_in_tasks
-from bubblescope.render.html.packing import TASK_ROW, arranged_among, extents, gaps_in_order
+from bubblescope.render.html.packing import TASK_ROW, arranged_among, extents, gaps_in_order, seen
 from bubblescope.render.html.serve.windows import Drawn, Sight, chosen
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ _KEPT: Final = (
 )
 """Columns of arranged tasks that a block has, besides sums of what the device did."""
 _NOBODY: Final = -1
+_LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
 
 
 def widths(overview: Overview, ranks: int) -> tuple[int, ...]:
@@ -119,14 +123,13 @@ class Keeping(NamedTuple):
         kept = tasks.select(*_KEPT, *sums)
         cells = self._blocks(own.number, kept, gaps, links)
         for level, width_ns in enumerate(self.widths_ns):
-            seen = self._afar(kept, TASK_ROW, "kind", width_ns)
-            self._write(seen, afar_file(level, "tasks", own.number))
-            seen = self._afar(gaps, ("position",), "cause", width_ns)
-            self._write(seen, afar_file(level, "gaps", own.number))
+            afar = self._afar(kept, TASK_ROW, "kind", width_ns)
+            self._write(afar, afar_file(level, "tasks", own.number))
+            afar = self._afar(gaps, ("position",), "cause", width_ns)
+            self._write(afar, afar_file(level, "gaps", own.number))
+        self._write(_sums(kept, gaps), layout.sums_file(own.number))
         computing = kept.filter(pl.col("lane") == Lane.COMPUTE.value)
-        spent = computing.group_by("kind").agg(
-            spent_ns=(pl.col("end_ns") - pl.col("start_ns")).sum()
-        )
+        spent = computing.group_by("kind").agg(spent_ns=_LENGTH.sum())
         told = own.number == self.telling
         return Kept(
             cells=cells,
@@ -189,6 +192,38 @@ class Keeping(NamedTuple):
         whole = io.BytesIO()
         frame.write_parquet(whole)
         self.levels.store.write(self.levels.name(file), whole.getbuffer())
+
+
+def _sums(tasks: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return what each rank did in a part, as of `layout.sums_file`; both are in the page's order."""
+    edges = pl.concat([frame.select("position", "start_ns", "end_ns") for frame in (tasks, gaps)])
+    found = edges.group_by("position").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    # Tasks of several rows of a lane overlap; the time in which any runs counts once.
+    computing = tasks.filter(pl.col("lane") == Lane.COMPUTE.value).sort("position", "start_ns")
+    fresh_ns = intervals.fresh_start_ns(*intervals.columns(computing, "position"))
+    busy = computing.with_columns(start_ns=pl.Series(fresh_ns, dtype=pl.Int64))
+    kind, cause = (pl.col(name).cast(pl.String) for name in ("kind", "cause"))
+    by_kind = [
+        column
+        for one in Kind
+        for column in (
+            _LENGTH.filter(kind == one.value).sum().alias(layout.spent(one.value)),
+            (kind == one.value).sum().cast(pl.Int64).alias(layout.counted(one.value)),
+        )
+    ]
+    by_cause = [
+        _LENGTH.filter(cause == one.value).sum().alias(layout.idle(one.value)) for one in Cause
+    ]
+    sums = (
+        busy.group_by("position").agg(busy_ns=_LENGTH.sum()),
+        tasks.group_by("position").agg(by_kind),
+        seen(gaps).group_by("position").agg(by_cause),
+    )
+    for one in sums:
+        found = found.join(one, on="position", how="left")
+    return found.with_columns(pl.exclude("position", "start_ns", "end_ns").fill_null(0)).sort(
+        "position"
+    )
 
 
 def _placed(rows: pl.Series, place: Ints) -> pl.Series:
