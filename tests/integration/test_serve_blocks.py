@@ -224,6 +224,20 @@ def test_it_is_served(pair):
         assert b"what-ifs" in get(server, "whatif", ask="--stage 2=0.5")[2]
 
 
+@pytest.mark.parametrize(
+    "file", ["tasks/0/0.parquet", "gaps/0/0.parquet", "links/0/0.parquet", "sums/0.parquet"]
+)
+def test_a_block_that_is_another_table_is_refused(tmp_path, file):
+    levels = blocks_of(run(0), tmp_path, 0, size=10**6)
+    (tmp_path / "levels/0" / file).write_bytes(
+        (tmp_path / "levels/0" / "phases.parquet").read_bytes()
+    )
+    blocks = Blocks(levels)
+    with pytest.raises(SourceError, match=rf"{file}: does not hold what the index says"):
+        blocks.cut(Sight(0, 1e7, 100, frozenset({0}), MEASURED))
+        blocks.totals(0, 10, {0})
+
+
 @pytest.mark.parametrize("file", [INDEX, TOLD, "phases.parquet"])
 @pytest.mark.parametrize("content", [b"", b"{}", b"PAR1"])
 def test_damage_is_told_in_a_sentence_that_names_the_file(tmp_path, file, content):

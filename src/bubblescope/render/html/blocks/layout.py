@@ -127,8 +127,8 @@ def block_file(table: str, part: int, batch: int) -> str:
 def sums_file(part: int) -> str:
     """Return the file of what ranks did in a part.
 
-    Its columns are position, start_ns and end_ns (of the rank's tasks and gaps in the part), busy_ns (of
-    its compute lane), and by kind and cause those that `spent`, `counted` and `idle` name.
+    Its columns are position, start_ns and end_ns (of the rank's tasks and gaps in the part), busy_ns
+    (of its compute lane), and by kind and cause those that `spent`, `counted` and `idle` name.
     """
     return f"sums/{part}.parquet"
 

@@ -98,12 +98,12 @@ class _Looking(NamedTuple):
     """Levels of which all but the overview is there."""
 
     levels: Levels
-    index: Index
+    known: Index
 
 
 def _look_over(job: _Looking) -> None:
     """Write what a page that opens asks for first."""
-    seen = Blocks(job.levels, job.index).overview()
+    seen = Blocks(job.levels, job.known).overview()
     job.levels.store.write(job.levels.name(OVERVIEW), seen)
 
 
