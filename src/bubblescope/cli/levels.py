@@ -87,5 +87,11 @@ def make(
     from bubblescope.render.html.blocks.telling import make_levels  # noqa: PLC0415
 
     with Bar(quiet=quiet) as bar:
-        pieces = pieces_of(store, workers)
+        pieces = pieces_of(_anywhere(store), workers)
+        levels = Levels(_anywhere(levels.store), levels.folder)
         make_levels(levels, pieces, Watched(workers, bar), pieces.counters())
+
+
+def _anywhere(store: Store) -> Store:
+    """Return the same store as workers find it, which may be in another folder than this process."""
+    return Folder(store.root.absolute()) if isinstance(store, Folder) else store
