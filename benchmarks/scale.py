@@ -2,12 +2,14 @@
 
     python benchmarks/scale.py make FOLDER --replicas 160 --steps 50
     python benchmarks/scale.py run FOLDER --workers 2 [--mode dask]
+    python benchmarks/scale.py serve FOLDER.dataset
 
 The run is made: 1F1B of 64 stages in many replicas, one saved timeline a rank, as recorders leave them.
 Eight ranks share a host, whose clock is off by some milliseconds. One device is slow, one link between
 two hosts is slow, and one host launches its work late; TRUTH.json says which. `run` takes every command
 as a whole process and prints its wall time, the CPU time of it and all its workers, and the peak memory
-of the process that was asked: the client.
+of the process that was asked: the client. `serve` opens a dataset whose levels have been made (`dataset
+--levels`), and asks as the page does: first all of it from afar, then single steps of eight ranks.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import numpy as np
 import polars as pl
@@ -208,6 +213,52 @@ def run(folder: Path, how: list[str], commands: list[str]) -> None:
         print(f"| `{command}` | {wall:.1f} s | {cpu:.1f} s | {peak / _MIB:.0f} MiB |", flush=True)
 
 
+def serve(root: Path, steps: int = 20) -> None:
+    """Open a dataset in the server, ask it as a page does, and print what each took."""
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "bubblescope", "serve", str(root), "--no-open", "--quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            url = server.stdout.readline().strip()
+            took = {"address": [time.perf_counter() - begin]}
+
+            def ask(what: str, name: str, **asked: object) -> bytes:
+                start = time.perf_counter()
+                with urlopen(f"{url}{name}?{urlencode(asked)}") as answer:
+                    content: bytes = answer.read()
+                took.setdefault(what, []).append(time.perf_counter() - start)
+                return content
+
+            page = ask("page", "").decode()
+            _, _, rest = page.partition('<script id="head" type="application/json">')
+            head = json.loads(rest.partition("</script>")[0])
+            ranks = len(head["ranks"])
+            lanes = ",".join(dict.fromkeys(row["lane"] for row in head["rows"]))
+            columns = max(100, min(1200, 300_000 // ranks))
+            seen = {"columns": columns, "perpixel": head["end"] / columns, "lanes": lanes}
+            ask("all from afar", "window", start=0, ranks=f"0-{ranks - 1}", **seen)
+            random = np.random.default_rng(1)
+            for _ in range(steps):
+                step = head["steps"][random.integers(len(head["steps"]))]
+                first = int(random.integers(ranks - 7))
+                near = {"columns": 1200, "perpixel": (step["end"] - step["start"]) / 1200}
+                asked = {**near, "start": step["start"], "ranks": f"{first}-{first + 7}"}
+                for what in ("a step of 8 ranks", "the same once more"):
+                    ask(what, "window", lanes=lanes, **asked)
+            ask("a search: F17 rank:3", "find", query="F17 rank:3")
+            ask("a search: idle>100ms", "find", query="idle>100ms")
+            ask("totals of all", "totals", start=0, end=head["end"], ranks=f"0-{ranks - 1}")
+            held = Path(f"/proc/{server.pid}/status").read_text()
+        finally:
+            server.terminate()
+    print(f"load {os.getloadavg()[0]:.1f}\n| | median | most |\n|---|---|---|")
+    for what, times in took.items():
+        print(f"| {what} | {np.median(times):.2f} s | {max(times):.2f} s |")
+    peak = next(line.split()[1] for line in held.splitlines() if line.startswith("VmHWM"))
+    print(f"peak of the server: {int(peak) // 1024} MiB")
+
+
 def main() -> None:
     """Make a run, or measure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -220,9 +271,12 @@ def main() -> None:
     running = ways.add_parser("run")
     running.add_argument("folder", type=Path)
     running.add_argument("--commands", nargs="*", default=["info"])
+    ways.add_parser("serve").add_argument("folder", type=Path)
     asked, how = parser.parse_known_args()
     if asked.way == "make":
         make(asked.folder, asked.replicas, asked.steps, asked.microbatches)
+    elif asked.way == "serve":
+        serve(asked.folder)
     else:
         run(asked.folder, how, asked.commands)
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import json
 import threading
+import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
+
+import numpy as np
 
 from bubblescope.render.html.serve.server import Server
 
@@ -52,3 +56,23 @@ def window(**changes):
         "lanes": ",".join(sorted(ALL)),
     }
     return {**asked, **changes}
+
+
+def unpacked(content: bytes):
+    """The head and the tables of what is in sight."""
+    size = int.from_bytes(content[:4], "little")
+    head = json.loads(content[4 : 4 + size])
+    at = 4 + size
+    types = {"u8": "u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
+    tables = {}
+    for name, columns in head["columns"].items():
+        buffer = zlib.decompress(content[at : at + head["sizes"][name]])
+        at += head["sizes"][name]
+        offset, table = 0, {}
+        for column in columns:
+            dtype = np.dtype(types[column["type"]])
+            table[column["name"]] = np.frombuffer(buffer, dtype, column["length"], offset)
+            offset += -(-column["length"] * dtype.itemsize // 8) * 8
+        tables[name] = table
+    assert at == len(content)
+    return head, tables

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import zlib
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -23,7 +22,7 @@ from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.resources import Resources
 from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Sight, Windows
-from serving import ALL, get, serving, window
+from serving import ALL, get, serving, unpacked, window
 from synthetic import hostile, one_f_one_b
 from viewing import context_of, until
 
@@ -37,26 +36,6 @@ def data():
 def served(data):
     with serving(data) as server:
         yield server
-
-
-def unpacked(content: bytes):
-    """The head and the tables of what is in sight."""
-    size = int.from_bytes(content[:4], "little")
-    head = json.loads(content[4 : 4 + size])
-    at = 4 + size
-    types = {"u8": "u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
-    tables = {}
-    for name, columns in head["columns"].items():
-        buffer = zlib.decompress(content[at : at + head["sizes"][name]])
-        at += head["sizes"][name]
-        offset, table = 0, {}
-        for column in columns:
-            dtype = np.dtype(types[column["type"]])
-            table[column["name"]] = np.frombuffer(buffer, dtype, column["length"], offset)
-            offset += -(-column["length"] * dtype.itemsize // 8) * 8
-        tables[name] = table
-    assert at == len(content)
-    return head, tables
 
 
 class TestWhoMayAsk:

@@ -201,7 +201,7 @@ class TestSlowClients:
         monkeypatch.setattr(
             served.resources, "answer", lambda *asked: (answered.append(asked), plain(*asked))[1]
         )
-        with ExitStack() as leaving, served.resources._turn:
+        with ExitStack() as leaving, served.resources._search_turn:
             for _ in range(30):
                 leaving.enter_context(connected(served, asking(served, "find?query=rank:1")))
             threads = serve._LIMITS["threads"]

@@ -54,12 +54,18 @@ ABOUT: Final[dict[str, str]] = {
 """What may be unknown of a run, and which questions that concerns."""
 
 
-def unanswered(timeline: Timeline) -> list[CannotAnswer]:
-    """Return what cannot be known of a run, in the order of `ABOUT`."""
-    return [*_structure(timeline), *_devices(timeline)]
+def unanswered(timeline: Timeline, *, steps: int | None = None) -> list[CannotAnswer]:
+    """Return what cannot be known of a run, in the order of `ABOUT`.
+
+    Args:
+        timeline: The run, or some tasks of each of its ranks.
+        steps: How many steps it has, if it has more than the timeline.
+    """
+    many = len(timeline.steps) if steps is None else steps
+    return [*_structure(timeline, many), *_devices(timeline)]
 
 
-def _structure(timeline: Timeline) -> Iterator[CannotAnswer]:
+def _structure(timeline: Timeline, steps: int) -> Iterator[CannotAnswer]:
     """Tell what is not known of the pipeline, its clocks, ranks and steps."""
     run = timeline.run
     if not timeline.tasks["kind"].is_in(_PASSES).any():
@@ -96,7 +102,7 @@ def _structure(timeline: Timeline) -> Iterator[CannotAnswer]:
         )
     if run.inferred.get("step") == ONE_STEP:
         yield CannotAnswer("steps", ONE_STEP, "ranges or profiler steps around each training step")
-    if len(timeline.steps) < 2:
+    if steps < 2:
         yield CannotAnswer(
             "noise", "there is one step at most, so nothing varies", "a recording of more steps"
         )

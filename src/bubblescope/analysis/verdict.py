@@ -14,13 +14,18 @@ from bubblescope.analysis.why import Explanation
 from bubblescope.model.errors import TimelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from typing_extensions import Self
+
+    from bubblescope.analysis.finding import Shown
     from bubblescope.analysis.idle.causes import Cause
     from bubblescope.analysis.idle.shares import Shares
     from bubblescope.analysis.study import Study
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
+
+    _Place = Callable[[Shown], int | None]
 
 _LANGUAGE: Final = "en"
 
@@ -35,7 +40,8 @@ class Remedy(msgspec.Struct, frozen=True):
         headline: What to do, in a few words.
         evidence: What shows that, with numbers.
         advice: What to do, at length.
-        task: Row of the timeline's tasks that shows it best; None if none does.
+        task: Number of the task that shows it best, its row among the timeline's unless the run was
+            looked at in parts; None if none does.
     """
 
     cause: Cause | None
@@ -65,12 +71,28 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
     remedies: tuple[Remedy, ...]
 
     @classmethod
-    def of(cls, timeline: Timeline, study: Study, also: Sequence[Plan] = ()) -> Verdict:
+    def of(cls, timeline: Timeline, study: Study, also: Sequence[Plan] = ()) -> Self:
         """Return the verdict of a run that was studied."""
         try:
             why = Explanation.of(timeline, also=also, known=study)
         except TimelineError as error:
-            return cls(None, None, "", _sentence_of(str(error)), ())
+            return cls.unknown(error)
+        return cls.of_why(why, study, lambda shown: row_of(shown, timeline))
+
+    @classmethod
+    def unknown(cls, error: TimelineError) -> Self:
+        """Return the verdict of a run that cannot be explained, which says why."""
+        return cls(None, None, "", _sentence_of(str(error)), ())
+
+    @classmethod
+    def of_why(cls, why: Explanation, study: Study, place: Callable[[Shown], int | None]) -> Self:
+        """Return the verdict of a run that was explained.
+
+        Args:
+            why: Why it was idle.
+            study: What was worked out about it.
+            place: Returns the number of a task that shows something; None if it has none.
+        """
         findings = [finding for finding in why.findings if finding.role == "verdict"]
         if why.shares is None:
             overall = why.budget.overall  # type: ignore[union-attr] # one of the two is there
@@ -85,7 +107,7 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
             told = next(one for one in findings if "inherent_share" in one.values)
             said = _inherent(told, share)
         remedies = sorted(
-            _remedies(why, timeline), key=lambda one: -(one.saved_ns or one.spent_ns or 0)
+            _remedies(why, place), key=lambda one: -(one.saved_ns or one.spent_ns or 0)
         )
         return cls(why.shares, share, of, said, tuple(remedies))
 
@@ -106,36 +128,36 @@ def _inherent(told: Finding, share: float | None) -> str:
     return words.sentence(Finding("verdict", "of_it", values), _LANGUAGE)
 
 
-def _remedies(why: Explanation, timeline: Timeline) -> list[Remedy]:
+def _remedies(why: Explanation, place: _Place) -> list[Remedy]:
     """Put together what is said of each thing: the verdict, the evidence for it, and the advice."""
     made: list[Remedy] = []
     told: list[Finding] = []
     for finding in [*why.findings, Finding("verdict", "", {})]:
         if finding.role == "verdict" and told:
-            made += _of(told, timeline)
+            made += _of(told, place)
             told = []
         told.append(finding)
     return made
 
 
-def _of(told: list[Finding], timeline: Timeline) -> list[Remedy]:
+def _of(told: list[Finding], place: _Place) -> list[Remedy]:
     """Return what a verdict and what belongs to it come to; what only tells shares is no remedy."""
     first, *rest = told
     advised = [finding for finding in rest if finding.role == "advice"]
     if first.key == "whole_step":
         return [
-            _remedy(timeline, outside, advice)
+            _remedy(place, outside, advice)
             for outside, advice in pairwise([*rest, None])
             if outside is not None and outside.role == "evidence"
         ]
     if not advised or not first.values:
         return []
     evidence = next((finding for finding in rest if finding.role == "evidence"), None)
-    return [_remedy(timeline, first, advised[0], evidence)]
+    return [_remedy(place, first, advised[0], evidence)]
 
 
 def _remedy(
-    timeline: Timeline, first: Finding, advice: Finding | None, evidence: Finding | None = None
+    place: _Place, first: Finding, advice: Finding | None, evidence: Finding | None = None
 ) -> Remedy:
     values: dict[str, Any] = {**first.values, **(evidence.values if evidence else {})}
     advised = advice is not None and advice.role == "advice"
@@ -150,7 +172,7 @@ def _remedy(
         headline=words.sentence(Finding("headline", key, values), _LANGUAGE),
         evidence=_evidence(shown, hidden=values.get("saved_ns", 1) <= 0),
         advice=words.sentence(advice, _LANGUAGE) if advice is not None and advised else "",
-        task=row_of(shown.tasks[0], timeline) if shown.tasks else None,
+        task=place(shown.tasks[0]) if shown.tasks else None,
     )
 
 

@@ -72,7 +72,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         links: What feeds what, and which send meets which receive: frame with source and target, rows
             of the timeline's tasks.
         phases: As `bubblescope.analysis.phase.phases` returns them.
-        spread: As `_spread_of` returns it.
+        spread: As `spread_of` returns it.
         alike: Which ranks do alike what others do.
         verdict: What the run comes to.
         questions: What can be asked of it.
@@ -161,9 +161,9 @@ class View(msgspec.Struct, frozen=True, eq=False):
             study=known,
             prediction=prediction,
             overlays=overlays,
-            links=_links_of(timeline),
+            links=links_of(timeline),
             phases=phases(timeline.tasks),
-            spread=_spread_of(timeline.tasks),
+            spread=spread_of(timeline.tasks),
             alike=alike(timeline, None if known.ledger is None else known.ledger.counterfactuals),
             verdict=verdict,
             questions=questions,
@@ -184,7 +184,7 @@ def _answer(known: Study, questions: Questions, question: Question) -> Predictio
     return questions.run.ask(question)
 
 
-def _links_of(timeline: Timeline) -> pl.DataFrame:
+def links_of(timeline: Timeline) -> pl.DataFrame:
     """Return what feeds what and which send meets which receive, as rows of the timeline's tasks."""
     return pl.concat(
         [
@@ -195,7 +195,7 @@ def _links_of(timeline: Timeline) -> pl.DataFrame:
     )
 
 
-def _spread_of(tasks: pl.DataFrame) -> pl.DataFrame:
+def spread_of(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return how long tasks take, by kind and stage, over all ranks and steps.
 
     Args:

@@ -15,7 +15,7 @@ from bubblescope.render.json import pretty
 from bubblescope.render.text.plain_console import PlainConsole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from rich.progress import Progress
@@ -103,9 +103,14 @@ def print_json(value: Any) -> None:
 
 def warn(timeline: Timeline, *, quiet: bool) -> None:
     """Print the warnings of a timeline on the error stream."""
+    warned([notice.message for notice in timeline.run.warnings], quiet=quiet)
+
+
+def warned(warnings: Iterable[str], *, quiet: bool) -> None:
+    """Print warnings on the error stream."""
     if not quiet:
-        for notice in timeline.run.warnings:
-            err.print(Text.assemble(("warning  ", "yellow"), notice.message))
+        for text in warnings:
+            err.print(Text.assemble(("warning  ", "yellow"), text))
 
 
 def writable(path: Path) -> Path:

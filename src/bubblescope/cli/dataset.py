@@ -10,12 +10,14 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out
+from bubblescope.cli.levels import make
 from bubblescope.cli.manners import example
 from bubblescope.cli.reading import paths_argument, reading
 from bubblescope.cli.workers import Sectioned, chosen
 from bubblescope.datasets.batches import BATCH, input_of
 from bubblescope.datasets.building import Dataset, DatasetError, Outcome
 from bubblescope.model import units
+from bubblescope.render.html.blocks.layout import Levels
 from bubblescope.sources import find
 from bubblescope.sources.dataset.catalogue import BLOCK_STEPS, TASKS
 from bubblescope.sources.dataset.store import is_address, store_of
@@ -57,6 +59,12 @@ _OF_READERS: Final = frozenset({"steps", "ranks", "clock"})
 )
 @click.option("--kernels", is_flag=True, help="With every kernel, copy and fill of the devices.")
 @click.option(
+    "--levels",
+    is_flag=True,
+    help="Work out now what `serve` shows, which then begins within seconds: takes about as long as "
+    "`why`.",
+)
+@click.option(
     "--overwrite", is_flag=True, help="Remove the dataset that is there, and make it anew."
 )
 @click.option(
@@ -73,6 +81,7 @@ def dataset(
     batch: int,
     block_steps: int | None,
     kernels: bool,
+    levels: bool,
     overwrite: bool,
     watch: float | None,
     quiet: bool,
@@ -106,6 +115,9 @@ def dataset(
                 made = making.make(found) if found.files else None
             if made is not None and (made.read or watch is None):
                 _said(output, made)
+            if made is not None and levels:
+                place = Levels.of(making.store, made.catalogue)
+                make(place, making.store, made.catalogue, workers, quiet=quiet)
             if watch is None:
                 return
             overwrite = False

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bubblescope.engine import Engine
     from bubblescope.model.progress import Progress
     from bubblescope.schedules.plan import Plan
+    from bubblescope.sources.dataset.store import Store
 
 
 def in_pieces(
@@ -107,20 +108,13 @@ def kernels_in_pieces(
 @contextmanager
 def _pieces_of(
     paths: tuple[str, ...], options: dict[str, Any], table: str = TASKS
-) -> Iterator[tuple[DatasetPieces, _Watched] | None]:
+) -> Iterator[tuple[DatasetPieces, Watched] | None]:
     """Give a large dataset in pieces, and who looks at them; None if it is not one."""
-    if len(paths) != 1 or options["ranks"] is not None:
+    found = None if options["ranks"] is not None else given_dataset(paths)
+    if found is None or _rows(found[1], table, options["steps"]) <= ENOUGH:
         yield None
         return
-    place = Path(paths[0]).expanduser()
-    if not (is_address(place) or (place / CATALOGUE).is_file()):
-        yield None
-        return
-    store = store_of(place)
-    catalogue = catalogue_of(store)
-    if not catalogue.finished or _rows(catalogue, table, options["steps"]) <= ENOUGH:
-        yield None
-        return
+    store, catalogue = found
     from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415  slow, and seldom needed
     from bubblescope.datasets.kept import keeping  # noqa: PLC0415
 
@@ -132,7 +126,19 @@ def _pieces_of(
         pieces = pieces_of(
             store, workers, steps=options["steps"], clock=options["clock"], kept=kept
         )
-        yield pieces, _Watched(workers, bar)
+        yield pieces, Watched(workers, bar)
+
+
+def given_dataset(paths: tuple[str, ...]) -> tuple[Store, Catalogue] | None:
+    """Return the one dataset that was given, if it is finished; None if it is another source."""
+    if len(paths) != 1:
+        return None
+    place = Path(paths[0]).expanduser()
+    if not (is_address(place) or (place / CATALOGUE).is_file()):
+        return None
+    store = store_of(place)
+    catalogue = catalogue_of(store)
+    return (store, catalogue) if catalogue.finished else None
 
 
 def _rows(catalogue: Catalogue, table: str, steps: Sequence[range] | None) -> int:
@@ -144,7 +150,7 @@ def _rows(catalogue: Catalogue, table: str, steps: Sequence[range] | None) -> in
     return rows * wanted // len(catalogue.steps)
 
 
-class _Watched:
+class Watched:
     """Has work done by workers, and tells how far they are.
 
     Args:

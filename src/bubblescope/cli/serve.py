@@ -11,7 +11,8 @@ import click
 
 from bubblescope.analysis.view import View
 from bubblescope.cli.again import Repeatable, read_again
-from bubblescope.cli.console import Bar, out, warn
+from bubblescope.cli.console import Bar, out, warn, warned
+from bubblescope.cli.levels import levels_for
 from bubblescope.cli.manners import example
 from bubblescope.cli.output import open_page, redirect
 from bubblescope.cli.questions import asking, beside, one_question
@@ -24,6 +25,7 @@ from bubblescope.cli.reading import (
     reading,
     with_kernels,
 )
+from bubblescope.render.html.blocks.served import Blocks
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve.server import Server
 
@@ -60,37 +62,53 @@ def serve(
     layers = options["layers"]
     question = one_question(options, also)
     quiet = options["quiet"]
-    options["activities"] |= unfolding
-    timeline = read(paths, **options)
-    need_tasks(timeline)
-    unfolding = unfolding and has_kernels(timeline, paths)
-    with Bar(quiet=quiet) as bar:
-        shown = View.of(
-            timeline,
-            also=also,
-            whatif=question,
-            beside=set_beside,
-            layers=layers,
-            read_again=read_again(),
-            progress=bar,
-        )
-        bar.begin("packing the page")
-        data = PageData.of(shown, title=title, kernels=unfolding)
+    with contextlib.ExitStack() as while_serving:
+        levels = None
+        if not (unfolding or question or set_beside or also or layers):
+            levels = levels_for(paths, options, while_serving)
+        run: PageData | Blocks
+        if levels is not None:
+            run = Blocks(levels, title=title)
+            warned(run.warnings, quiet=quiet)
+        else:
+            options["activities"] |= unfolding
+            timeline = read(paths, **options)
+            need_tasks(timeline)
+            unfolding = unfolding and has_kernels(timeline, paths)
+            with Bar(quiet=quiet) as bar:
+                shown = View.of(
+                    timeline,
+                    also=also,
+                    whatif=question,
+                    beside=set_beside,
+                    layers=layers,
+                    read_again=read_again(),
+                    progress=bar,
+                )
+                bar.begin("packing the page")
+                run = PageData.of(shown, title=title, kernels=unfolding)
+            warn(timeline, quiet=quiet)
+        _serve(run, port, while_serving, show=show)
+
+
+def _serve(
+    run: PageData | Blocks, port: int, meanwhile: contextlib.ExitStack, *, show: bool
+) -> None:
+    """Answer until told to end."""
     try:
-        server = Server(data, port)
+        server = Server(run, port)
     except OSError as error:
         raise click.UsageError(
             f"port {port} cannot be listened on: {error.strerror}; leave --port out for a free one"
         ) from None
-    warn(timeline, quiet=quiet)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     # Written for programs too, which wait for it: not wrapped, and at once.
     click.echo(server.url)
-    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as while_serving:
-        if show and not open_page(while_serving.enter_context(redirect(server.url))):
+    with contextlib.suppress(KeyboardInterrupt):
+        if show and not open_page(meanwhile.enter_context(redirect(server.url))):
             out.print("no browser here: open the address in one on this machine; Ctrl+C ends")
         ended.wait()
     server.stop()

@@ -42,6 +42,8 @@ from bubblescope.sources.dataset.catalogue import (
     manifest_of,
     table_file,
 )
+from bubblescope.sources.dataset.levels import FOLDER as LEVELS
+from bubblescope.sources.dataset.levels import folder_of
 from bubblescope.sources.rank_grid import groups_of_grid
 
 if TYPE_CHECKING:
@@ -307,13 +309,14 @@ class Dataset(NamedTuple):
         self.store.write(CATALOGUE, msgspec.json.format(msgspec.json.encode(catalogue), indent=1))
 
     def _sweep(self, catalogue: Catalogue) -> None:
-        """Remove the files of parts that are not in the catalogue, and what killed workers left."""
+        """Remove what is of parts that are not in the catalogue, and what killed workers left."""
         kept = {part.name for part in catalogue.parts}
         for name in self.store.names():
             path = PurePosixPath(name)
             of_part = path.parts[0] in _FOLDERS and path.stem not in kept
+            levels = path.parts[0] == LEVELS and not path.is_relative_to(folder_of(catalogue))
             groups = len(path.parts) == 1 and path.match(f"{_GROUPS}-*.parquet")
-            if of_part or (groups and name != catalogue.groups) or _ASIDE.fullmatch(name):
+            if of_part or levels or (groups and name != catalogue.groups) or _ASIDE.fullmatch(name):
                 self.store.remove(name)
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 A_PIECE: Final = 1_000_000
 """Tasks of a part or of a batch, about; at least a step, or the ranks of one file."""
+_COUNTERS: Final = "counters"
 _OF_PARTS: Final = tuple(
     name for name, table in TABLES.items() if name in BY_BLOCK and "start_ns" in table.schema
     and name not in {"activities", "flops"}
@@ -205,6 +206,11 @@ class DatasetPieces:
         """Return a timeline of tables as they were kept."""
         tasks = tables.pop(TASKS, pl.DataFrame(schema=TASK_SCHEMA))
         return Timeline(tasks, self.ranks, self.run, **tables)
+
+    def counters(self) -> pl.DataFrame:
+        """Return the counters of the whole run."""
+        own = self._tables.rows(_COUNTERS, self._tables.catalogue.parts)
+        return self._settled.moved_table(own, _COUNTERS)
 
     def _own(self, index: int) -> pl.Expr:
         """Return whether a row of a part's blocks is its own.

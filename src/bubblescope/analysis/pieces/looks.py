@@ -6,7 +6,7 @@ themselves stay where they are looked at.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import polars as pl
 
@@ -36,6 +36,8 @@ from bubblescope.model.timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from typing_extensions import Self
 
     from bubblescope.analysis.idle.causes import Cause
     from bubblescope.analysis.idle.known import Known, Ways
@@ -233,6 +235,91 @@ def third(job: OfPart) -> Third:
     )
 
 
+class Keeps(Protocol):
+    """Keeps what was worked out of a part where it was worked out; it is sent there with the part."""
+
+    def __call__(self, own: Own, replays: Replays | None) -> Any:
+        """Return what is to be known of it where it is asked for.
+
+        Args:
+            own: The part.
+            replays: What its ledger is made of; None if it has none.
+        """
+
+
+class Own(NamedTuple):
+    """What of a part is its own, and what it was looked at with.
+
+    Attributes:
+        number: Of the part.
+        timeline: The part as it is, told of the run.
+        around: What else ranks were in meanwhile; of what overlaps its tasks on their lanes, all that
+            overlaps that too, and so on, as far as it began earlier.
+        part: What was replayed.
+        mine: Of each of the tasks of `part`, which of those of `timeline` it is; null for none.
+    """
+
+    number: int
+    timeline: Timeline
+    around: Timeline
+    part: Timeline
+    mine: pl.Series
+
+    @classmethod
+    def of(cls, job: OfPart, part: Timeline, around: Timeline) -> Self:
+        """Tell what is whose, of what `OfPart.surrounded` returned."""
+        timeline = told(job.pieces.part(job.number), job.told)
+        from_ns = timeline.start_ns
+        while (earlier_ns := _begun_ns(timeline.tasks, around.tasks, from_ns)) < from_ns:
+            from_ns = earlier_ns
+            around = job.pieces.around(job.number, from_ns, timeline.end_ns)
+        return cls(job.number, timeline, around, part, _rows_in(timeline.tasks, part.tasks))
+
+
+def _begun_ns(own: pl.DataFrame, around: pl.DataFrame, from_ns: int) -> int:
+    """Return when the first began of what overlaps tasks, directly or by others, on their lanes.
+
+    Args:
+        own: The tasks.
+        around: What else ran.
+        from_ns: Since when all of that is known.
+    """
+    columns = ("rank", "lane", "start_ns", "end_ns")
+    if not (around["start_ns"] < from_ns).any():
+        return from_ns
+    both = pl.concat(
+        [
+            own.select(*columns, own=pl.lit(value=True)),
+            around.select(*columns, own=pl.lit(value=False)),
+        ]
+    ).sort(columns)
+    ends = pl.col("end_ns").cum_max().shift(1).over("rank", "lane")
+    apart = (pl.col("start_ns") >= ends).fill_null(value=True).cum_sum()
+    crowd = both.group_by("rank", "lane", apart=apart).agg(
+        pl.col("own").any(), pl.col("start_ns").min()
+    )
+    began: Any = crowd.filter("own")["start_ns"].min()
+    return from_ns if began is None else min(from_ns, int(began))
+
+
+_SAME: Final = (
+    *("rank", "lane", "start_ns", "end_ns", "step", "kind"),
+    *("stage", "chunk", "microbatch", "peer", "name"),
+)
+"""What tells tasks of a part apart; of those that are alike in it the first is the first."""
+
+
+def _rows_in(tasks: pl.DataFrame, of: pl.DataFrame) -> pl.Series:
+    """Return which of some tasks each of others is; null for none."""
+    turn = pl.int_range(pl.len(), dtype=pl.UInt32).over(_SAME).alias("turn")
+    own = tasks.select(*_SAME).with_columns(turn).with_row_index("row")
+    wanted = of.select(*_SAME).with_columns(turn)
+    found = wanted.join(
+        own, on=[*_SAME, "turn"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    return found["row"].cast(pl.Int64)
+
+
 class Replayed(NamedTuple):
     """What a part is told for its replays.
 
@@ -242,6 +329,7 @@ class Replayed(NamedTuple):
         known: What steps tell each other; None if ranks share no clock.
         pipelined: Whether the run may be a pipeline.
         explained: Whether it is asked what shows causes, and what they cost.
+        keeps: Keeps what comes of it; None if nobody asked for that.
     """
 
     choice: Choice | None
@@ -250,6 +338,7 @@ class Replayed(NamedTuple):
     known: Known | None
     pipelined: bool
     explained: bool
+    keeps: Keeps | None = None
 
 
 class Fourth(NamedTuple):
@@ -260,6 +349,7 @@ class Fourth(NamedTuple):
         entries, lasting, evidence, lost, gaps: None, but for `lost`, where nothing is replayed; and
             all but `entries` where they are not asked for.
         gap_count: How many gaps there are, of which `gaps` are the longest.
+        kept: What `Replayed.keeps` returned.
     """
 
     ideal: tuple[pl.DataFrame, pl.DataFrame, int] | None
@@ -269,6 +359,7 @@ class Fourth(NamedTuple):
     lost: Lost | None
     gaps: pl.DataFrame | None
     gap_count: int = 0
+    kept: Any = None
 
 
 def fourth(job: OfPart) -> Fourth:
@@ -282,12 +373,16 @@ def fourth(job: OfPart) -> Fourth:
     bare = None if best is None else (best.steps, best.own, best.imputed)
     found = Counterfactuals.of(part, recognition, more.known) if more.known is not None else None
     if found is None:
+        kept = more.keeps and more.keeps(Own.of(job, part, around), None)
         lost = Lost.of(part, () if more.pipelined else None) if more.explained else None
-        return Fourth(bare, None, None, None, lost, None)
+        return Fourth(bare, None, None, None, lost, None, kept=kept)
     entries, stretches = Entries.of(found)
-    if not more.explained:
+    if not more.explained and more.keeps is None:
         return Fourth(bare, entries, None, None, None, None)
     replays = Replays(found, stretches)
+    kept = more.keeps and more.keeps(Own.of(job, part, around), replays)
+    if not more.explained:
+        return Fourth(bare, entries, None, None, None, None, kept=kept)
     meanwhile = around.budget
     return Fourth(
         bare,
@@ -297,6 +392,7 @@ def fourth(job: OfPart) -> Fourth:
         Lost.of(part, laid_out(replays) if more.pipelined else None, meanwhile),
         longest(replays, part),
         counted(laid_out(replays)),
+        kept,
     )
 
 

@@ -8,7 +8,7 @@ for each rank and step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
 
@@ -38,7 +38,7 @@ from bubblescope.model.remembered import told
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bubblescope.analysis.pieces.given import Pieces, Runs
     from bubblescope.analysis.schedule.recognise import Choice
@@ -68,6 +68,7 @@ class Found(NamedTuple):
         gaps: The longest gaps, as `bubblescope.analysis.idle.longest_gaps.longest` returns them;
             likewise.
         gap_count: How many there are.
+        kept: What was kept of each part; None if nobody asked for that.
     """
 
     drawn: Timeline
@@ -82,10 +83,16 @@ class Found(NamedTuple):
     evidence: Evidence | None
     gaps: pl.DataFrame | None
     gap_count: int = 0
+    kept: list[Any] | None = None
 
 
 def study_of(
-    pieces: Pieces, run: Runs = here, *, also: Sequence[Plan] = (), explained: bool = True
+    pieces: Pieces,
+    run: Runs = here,
+    *,
+    also: Sequence[Plan] = (),
+    explained: bool = True,
+    keeping: Callable[[Overview], looks.Keeps] | None = None,
 ) -> Found:
     """Look at a run part by part.
 
@@ -95,11 +102,13 @@ def study_of(
         also: Schedules to try besides the known ones.
         explained: Whether causes are asked for what shows them and what they cost as well, which `why`
             says and the report does not.
+        keeping: Returns what is to keep what is worked out of each part, given how much there is of
+            the run; None if nothing is kept.
 
     Raises:
         Whatever an engine or a part raises.
     """
-    return _Study(pieces, run, also).found(explained=explained)
+    return _Study(pieces, run, also).found(explained=explained, keeping=keeping)
 
 
 class _Alone(NamedTuple):
@@ -133,7 +142,9 @@ class _Study(Looking):
         super().__init__(pieces, run)
         self._also = also
 
-    def found(self, *, explained: bool) -> Found:
+    def found(
+        self, *, explained: bool, keeping: Callable[[Overview], looks.Keeps] | None = None
+    ) -> Found:
         """Look until all is known.
 
         What parts tell is large; it is put together by methods of their own, which let go of it.
@@ -158,7 +169,8 @@ class _Study(Looking):
             if recognition is not None
             else "kind" not in pieces.run.inferred
         )
-        more = looks.Replayed(choice, whole, done, known, pipelined, explained)
+        keeps = keeping and keeping(alone.overview)
+        more = looks.Replayed(choice, whole, done, known, pipelined, explained, keeps)
         entries, best, fourth = self._replayed(more)
         bubbles = rates_of(rates, timeline, *((best.steps, best.own) if best else ()))
         ledger = None
@@ -177,6 +189,7 @@ class _Study(Looking):
             shares=None,
             evidence=None,
             gaps=None,
+            kept=[one.kept for one in fourth] if keeps is not None else None,
         )
         if ledger is None or not explained:
             return found

@@ -33,6 +33,7 @@ from bubblescope.render.html.packing import (
     gaps_of,
     link_columns,
     phase_columns,
+    rows_of,
     task_columns,
 )
 from bubblescope.render.html.samples import counters_of
@@ -237,12 +238,13 @@ class Outline(NamedTuple):
         if self.timeline.budget.height:
             tasks = tasks.with_columns(**sums_in_tasks(tasks, self.timeline.budget))
         could = self.answers.with_lanes(self.timeline, self.ranks, tasks)
+        shown = pl.Series([one.task for one in self.verdict.remedies], dtype=pl.Int64)
         told = schema.Told(
             **self.known,
             end=max(_extreme(tasks["end_ns"].max(), 0), self.end_ns) - self.origin_ns,
             chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
             names=[cut(name, _TEXT) for name in could.names.to_list()],
-            verdict=verdict_of(self.verdict, self.error, tasks),
+            verdict=verdict_of(self.verdict, self.error, rows_of(shown, tasks).tolist()),
             whatif=could.whatif,
         )
         asks = None

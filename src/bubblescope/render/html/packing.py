@@ -46,7 +46,7 @@ COUNTERPART: Final = "counterpart"
 TASK_ROW: Final = ("position", "lane", "row")
 """What tells rows of tasks apart."""
 
-_GAPS: Final[dict[str, Any]] = {
+GAPS: Final[dict[str, Any]] = {
     "position": pl.UInt32,
     "step": pl.Int32,
     "start_ns": pl.Int64,
@@ -193,13 +193,42 @@ def arranged(
         number of that name, in the order in which names appear.
     """
     # Each is in order by itself, so that they are only put together.
-    measured = timeline.tasks.with_row_index("task")
-    parts = [_in_rows(measured.with_columns(overlaid=pl.lit(None, measured.schema["task"])))]
+    parts = [_in_rows(_measured(timeline.tasks.with_row_index("task")))]
     for lane, overlay in overlays.items():
         tasks = overlay.tasks.with_row_index("overlaid")
         rows = _in_rows(tasks.with_columns(task=pl.lit(None, tasks.schema["overlaid"])))
         parts.append(rows.with_columns(lane=pl.lit(lane, LANE)))
     give_back()
+    return _top_to_bottom(parts, ranks)
+
+
+def arranged_among(
+    tasks: pl.DataFrame, around: pl.DataFrame, ranks: pl.DataFrame
+) -> tuple[pl.DataFrame, list[str]]:
+    """Sort tasks of a part of a run by their place on the page.
+
+    Args:
+        tasks: Those of the part; `task` are rows of these.
+        around: What else ranks were in meanwhile, beside which they have their rows.
+        ranks: With rank and position.
+
+    Returns:
+        As `arranged`, and the names that `code` numbers.
+    """
+    own = _measured(tasks.with_row_index("task"))
+    others = _measured(around.with_columns(task=pl.lit(None, own.schema["task"])))
+    both = _top_to_bottom([_in_rows(pl.concat([own, others.select(own.columns)]))], ranks)
+    names = both["name"].unique(maintain_order=True).cast(pl.String).to_list()
+    return both.filter(pl.col("task").is_not_null()), names
+
+
+def _measured(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return tasks with their numbers as ones that were measured."""
+    return tasks.with_columns(overlaid=pl.lit(None, tasks.schema["task"]))
+
+
+def _top_to_bottom(parts: list[pl.DataFrame], ranks: pl.DataFrame) -> pl.DataFrame:
+    """Put tasks that are in order, each in parts of their own, in the order of the page."""
     parts = [part.with_columns(position=_positions(part["rank"], ranks)) for part in parts]
     rows = pl.concat([part.select(pl.col(TASK_ROW).to_physical()) for part in parts])
     place, _ = numbered(*(values.to_numpy() for values in rows))
@@ -284,22 +313,38 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
 
     Where steps overlap, a moment that is idle in both stays with the gap that began first.
     """
-    if ledger is None:
-        return pl.DataFrame(schema=_GAPS)
-    parts = [
-        part.select(*_GAPS.keys() - {"position"}, position=_positions(part["rank"], ranks))
-        for part in ledger.gaps_by_part()
+    return (
+        pl.DataFrame(schema=GAPS)
+        if ledger is None
+        else seen(gaps_in_order(ledger.gaps_by_part(), ranks))
+    )
+
+
+def gaps_in_order(parts: Iterable[pl.DataFrame], ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of `Ledger.gaps` by rank, top to bottom and left to right, with its position."""
+    placed = [
+        part.select(*GAPS.keys() - {"position"}, position=_positions(part["rank"], ranks))
+        for part in parts
     ]
+    if not placed:
+        return pl.DataFrame(schema=GAPS)
     # Those of a rank are by step: mostly by start then.
     gaps = in_order(
-        _gathered(parts, order_of_runs(pl.concat([part["position"] for part in parts]).to_numpy())),
+        _gathered(
+            placed, order_of_runs(pl.concat([part["position"] for part in placed]).to_numpy())
+        ),
         *("position", "start_ns", "end_ns"),
-    )
+    ).select(GAPS.keys())
     give_back()
+    return gaps
+
+
+def seen(gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return what is seen of gaps in order: where steps overlap, the gap that began first."""
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(gaps, "position"))
-    gaps = gaps.with_columns(start_ns=pl.Series(fresh_ns)).select(_GAPS.keys())
-    seen = gaps["start_ns"] < gaps["end_ns"]
-    return gaps if seen.all() else gaps.filter(seen)
+    gaps = gaps.with_columns(start_ns=pl.Series(fresh_ns))
+    some = gaps["start_ns"] < gaps["end_ns"]
+    return gaps if some.all() else gaps.filter(some)
 
 
 def _positions(rank: pl.Series, ranks: pl.DataFrame) -> pl.Series:

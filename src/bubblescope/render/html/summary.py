@@ -17,7 +17,6 @@ from bubblescope.model.provenance import INFERRED_PASSES
 from bubblescope.model.timing import on_host
 from bubblescope.render.html import schema
 from bubblescope.render.html.answers import sentence
-from bubblescope.render.html.packing import rows_of
 from bubblescope.render.palette import CAUSE_LOOKS, COLOURS, DARK_COLOURS, ink_on, outline_of
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans
@@ -177,17 +176,15 @@ def _title_of(timeline: Timeline) -> str:
     return " and ".join(path.name for path in paths) or "bubblescope"
 
 
-def verdict_of(verdict: Verdict, error: float | None, tasks: pl.DataFrame) -> schema.Verdict:
+def verdict_of(verdict: Verdict, error: float | None, places: Sequence[int]) -> schema.Verdict:
     """Return a run's verdict.
 
     Args:
         verdict: What it comes to.
         error: How far its share may be off because clocks differ.
-        tasks: Those of the page, as `packing.arranged` returns them.
+        places: Of the task that shows each remedy, its number on the page; -1 for none.
     """
     causes = list(Cause)
-    shown = pl.Series([remedy.task for remedy in verdict.remedies], dtype=pl.Int64)
-    places = rows_of(shown, tasks).tolist()
     return schema.Verdict(
         share=verdict.share,
         error=error,

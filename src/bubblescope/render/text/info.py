@@ -44,7 +44,7 @@ class Info(Face, info.Info, frozen=True, eq=False):
         """
         limit = sys.maxsize if everything else _ROWS
         timeline, run = self.timeline, self.timeline.run
-        parts: list[RenderableType] = [Text(repr(timeline))]
+        parts: list[RenderableType] = [Text(self.described())]
         for origin in run.origins[:limit]:
             version = f" {origin.version}" if origin.version else ""
             by = f", by {recorder(origin.recorded_by)}" if origin.recorded_by else ""
@@ -71,7 +71,7 @@ class Info(Face, info.Info, frozen=True, eq=False):
             Text.assemble(("" if at else "groups  ", "cyan"), " " * 8 if at else "", line)
             for at, line in enumerate(_groups(timeline))
         ]
-        if steps := timeline.steps:
+        if steps := self.size.steps:
             parts.append(Text(f"steps {steps[0]} to {steps[-1]} ({len(steps)})"))
         parts += times_of(timeline)
         parts.append(inferred_of(run))
@@ -84,7 +84,7 @@ class Info(Face, info.Info, frozen=True, eq=False):
     def headline(self) -> str:
         """Return formats and size in one line."""
         formats = dict.fromkeys(origin.format for origin in self.timeline.run.origins)
-        return f"{', '.join(formats)}: {self.timeline!r}"
+        return f"{', '.join(formats)}: {self.described()}"
 
 
 def _more(count: int, limit: int, noun: str, nouns: str | None = None) -> list[Text]:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _OF_ALL: Final = frozenset({"missing-ranks", "clocks-unchecked"})
 """Codes of notices about all the ranks of a run, which say nothing of a part."""
 _THREADS: Final = 8
+_GLIMPSED: Final = 32
+"""Files of tasks that are looked at for what may be asked of a dataset, at most."""
 
 
 def read_dataset(store: Store, options: ReadOptions) -> Timeline:
@@ -106,6 +108,34 @@ def median_step(catalogue: Catalogue) -> int:
         return catalogue.steps[len(catalogue.steps) // 2]
     by_length = sorted(first, key=lambda step: (last[step] - first[step], step))
     return by_length[(len(by_length) - 1) // 2]
+
+
+def glimpse(store: Store) -> Timeline:
+    """Return all ranks of a dataset and what is known of its run, with some tasks of one step.
+
+    The step is of median length, and its tasks those of some files, evenly from the first to the last.
+
+    Raises:
+        SourceError: It is not finished, or damaged; names the file.
+    """
+    tables = tables_of(store)
+    parts = tables.catalogue.parts
+    few = parts[:: -(-len(parts) // _GLIMPSED)] if parts else ()
+    ranks = tables.ranks(parts)
+    tasks = pl.DataFrame(schema=TASK_SCHEMA)
+    if tables.catalogue.steps:
+        step = median_step(tables.catalogue)
+        blocks = tables.blocks_with([range(step, step + 1)])
+        tasks = tables.rows(TASKS, few, pl.col("step") == step, blocks)
+    return Timeline(tasks, ranks, tables.run(parts, ranks), groups=tables.groups())
+
+
+def duration_ns(catalogue: Catalogue) -> int:
+    """Return how long a dataset is from its first start to its last end, by the clocks of its ranks."""
+    held = [held for part in catalogue.parts for held in part.blocks.values()]
+    starts = [one.start_ns for one in held if one.start_ns is not None]
+    ends = [one.end_ns for one in held if one.end_ns is not None]
+    return max(ends) - min(starts) if starts and ends else 0
 
 
 def _sampled(catalogue: Catalogue, steps: Sequence[int]) -> Notice:
@@ -204,7 +234,7 @@ class Tables(msgspec.Struct, frozen=True):
         of_steps = None if steps is None else _within("step", steps)
         both = [one for one in (mine, of_steps) if one is not None]
         where = pl.all_horizontal(both) if both else None
-        blocks = None if steps is None else self._blocks(steps)
+        blocks = None if steps is None else self.blocks_with(steps)
         there = self.rows(RANKS, parts, mine)
         tables = {
             name: self.rows(name, parts, where if name in BY_BLOCK else mine, blocks)
@@ -218,7 +248,7 @@ class Tables(msgspec.Struct, frozen=True):
         except TimelineError as error:
             raise SourceError(str(self.store), f"holds contradictory data ({error})") from None
 
-    def _blocks(self, steps: Sequence[range]) -> set[int]:
+    def blocks_with(self, steps: Sequence[range]) -> set[int]:
         """Return the blocks that have some of these steps."""
         size = self.catalogue.block_steps
         return {

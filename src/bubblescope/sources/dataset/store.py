@@ -104,11 +104,13 @@ class Folder:
             partial.write_bytes(content)
 
     def remove(self, name: str) -> None:
-        """Remove a file, and the folder that it leaves empty."""
+        """Remove a file, and the folders that it leaves empty."""
         path = self.root / name
         path.unlink(missing_ok=True)
-        if path.parent != self.root and not any(path.parent.iterdir()):
-            path.parent.rmdir()
+        for folder in path.parents:
+            if folder == self.root or any(folder.iterdir()):
+                return
+            folder.rmdir()
 
     def names(self, folder: str = "") -> list[str]:
         """Return the files in a folder and all below."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import polars as pl
 
@@ -16,7 +16,10 @@ from bubblescope.render.html.schema import Found, Totals
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from typing_extensions import Self
+
     from bubblescope.render.html.data import PageData
+    from bubblescope.render.html.schema import Told
 
 _MOST: Final = 100_000
 """Items that a search returns at most."""
@@ -56,10 +59,44 @@ class _Condition(NamedTuple):
     gaps: pl.Expr | None = None
 
 
+class Search(NamedTuple):
+    """What is searched for: idle time or tasks, and which of them."""
+
+    gaps: bool
+    where: pl.Expr
+
+    @classmethod
+    def of(cls, query: str, told: Told) -> Self:
+        """Read a query, whose words are those of the viewer (docs/view.md, viewer/src/search.ts).
+
+        Raises:
+            QueryError: It cannot be understood.
+        """
+        if len(query) > _LETTERS:
+            raise QueryError(f"a search has {_LETTERS:,} letters at most")
+        sets = [[_condition(word, told) for word in part] for part in _split(_words(query))]
+        if not sets:
+            return cls(gaps=False, where=pl.lit(value=False))
+        kinds = {_about(part) for part in sets}
+        if len(kinds) > 1:
+            raise QueryError(
+                "one side of `or` is about tasks, the other about idle time: ask for one"
+            )
+        gaps = kinds == {"gap"}
+        asked = [
+            pl.all_horizontal(one.gaps if gaps else one.tasks for one in part) for part in sets
+        ]
+        measured = pl.lit(value=True) if gaps else pl.col("task").is_not_null()
+        return cls(gaps, measured & pl.any_horizontal(asked))
+
+    def found(self, ids: pl.Series) -> Found:
+        """Return what was found, given the numbers of all of it in page order."""
+        what: Literal["task", "gap"] = "gap" if self.gaps else "task"
+        return Found(what=what, count=len(ids), ids=ids.head(_MOST).to_list())
+
+
 def find(data: PageData, query: str) -> Found:
     """Return what a query is about: tasks that were measured, or idle time, in page order.
-
-    The words of a query are those of the viewer (docs/view.md, viewer/src/search.ts).
 
     Returns:
         What and how many there are, and the rows of the first 100,000 among the page's tasks or gaps.
@@ -67,26 +104,11 @@ def find(data: PageData, query: str) -> Found:
     Raises:
         QueryError: It cannot be understood.
     """
-    if len(query) > _LETTERS:
-        raise QueryError(f"a search has {_LETTERS:,} letters at most")
-    sets = [[_condition(word, data) for word in part] for part in _split(_words(query))]
-    if not sets:
-        return Found(what="task", count=0, ids=[])
-    kinds = {_about(part) for part in sets}
-    if len(kinds) > 1:
-        raise QueryError("one side of `or` is about tasks, the other about idle time: ask for one")
-    gaps = kinds == {"gap"}
-    asked = [pl.all_horizontal(one.gaps if gaps else one.tasks for one in part) for part in sets]
-    measured = pl.lit(value=True) if gaps else pl.col("task").is_not_null()
-    found = (
-        (data.gaps if gaps else data.tasks)
-        .lazy()
-        .with_row_index("id")
-        .filter(measured, pl.any_horizontal(asked))
-        .select("id")
-        .collect()["id"]
+    search = Search.of(query, data.told)
+    table = data.gaps if search.gaps else data.tasks
+    return search.found(
+        table.lazy().with_row_index("id").filter(search.where).select("id").collect()["id"]
     )
-    return Found(what="gap" if gaps else "task", count=len(found), ids=found.head(_MOST).to_list())
 
 
 def _words(query: str) -> list[str]:
@@ -113,10 +135,10 @@ def _about(part: list[_Condition]) -> str:
     return "gap" if gaps else "task"
 
 
-def _condition(word: str, data: PageData) -> _Condition:
+def _condition(word: str, told: Told) -> _Condition:
     plain = word.lstrip("-")
     if plain and plain != word:
-        _, *asked = _condition(plain, data)
+        _, *asked = _condition(plain, told)
         if (len(word) - len(plain)) % 2:
             asked = [None if one is None else one.not_() for one in asked]
         return _Condition(word, *asked)
@@ -132,17 +154,17 @@ def _condition(word: str, data: PageData) -> _Condition:
     field, colon, value = word.partition(":")
     field = field.lower() if colon else ""
     if field in ("rank", "host"):
-        wanted = _ranks(field, value, data)
+        wanted = _ranks(field, value, told)
         return _Condition(word, wanted, wanted)
     if field == "step":
         wanted = _numbers(pl.col("step"), value, field).fill_null(value=False)
         return _Condition(word, wanted, wanted)
     if field == "cause":
-        return _Condition(word, None, _caused(value, data))
-    return _Condition(word, _task(word, field, value, data).fill_null(value=False))
+        return _Condition(word, None, _caused(value, told))
+    return _Condition(word, _task(word, field, value, told).fill_null(value=False))
 
 
-def _task(word: str, field: str, value: str, data: PageData) -> pl.Expr:
+def _task(word: str, field: str, value: str, told: Told) -> pl.Expr:
     """Return what a word that is about tasks only asks of them."""
     if field in _NUMBERED:
         return _numbers(pl.col(_NUMBERED[field]), value, field)
@@ -155,7 +177,7 @@ def _task(word: str, field: str, value: str, data: PageData) -> pl.Expr:
     kinds = [kind for kind in Kind if label and SHORT[kind] == label[1]]
     if label and kinds:
         return _labelled(kinds[0], _int(label[2]), None if label[3] is None else _int(label[3]))
-    return _called(word, value if field == "name" else word, data.told.names)
+    return _called(word, value if field == "name" else word, told.names)
 
 
 def _kinds(kinds: list[Kind], value: str) -> pl.Expr:
@@ -189,8 +211,8 @@ def _called(word: str, text: str, names: list[str]) -> pl.Expr:
     return pl.col("code").is_in(named)
 
 
-def _caused(value: str, data: PageData) -> pl.Expr:
-    causes = data.told.causes
+def _caused(value: str, told: Told) -> pl.Expr:
+    causes = told.causes
     named = [cause.name for cause in causes if value and value.lower() in cause.name.lower()]
     if not named:
         known = ", ".join(cause.name for cause in causes if cause.share > 0)
@@ -198,9 +220,9 @@ def _caused(value: str, data: PageData) -> pl.Expr:
     return pl.col("cause").cast(pl.String).is_in(named)
 
 
-def _ranks(field: str, value: str, data: PageData) -> pl.Expr:
+def _ranks(field: str, value: str, told: Told) -> pl.Expr:
     """Return whether something is on one of some ranks, or on those of a host."""
-    ranks = data.told.ranks
+    ranks = told.ranks
     if field == "host":
         chosen = [place for place, rank in enumerate(ranks) if value in rank.host]
     else:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.errors import BubblescopeError, TimelineError
+from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page
@@ -20,9 +21,11 @@ from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from bubblescope.render.html.data import PageData
+    from bubblescope.render.html.packing import Packed
+    from bubblescope.render.html.schema import Head, TableName
+    from bubblescope.render.html.serve.windows import Sight
 
 _TOP: Final = 5
 """Names of kernels that the details of a task show."""
@@ -35,27 +38,121 @@ class BusyError(Exception):
     """So many questions wait that another would wait long."""
 
 
-class Resources:
-    """What can be asked of one run, by any thread.
+class Held(Protocol):
+    """A run that can be asked: all of it is here, or what is asked for is read when it is."""
 
-    Polars works in parallel by itself, so one answer at a time is worked out, which keeps memory
-    bounded. A what-if takes seconds, which a window does not: those have a turn of their own, and
-    where some wait already, further ones are told to come again.
+    @property
+    def ranks(self) -> int:
+        """How many ranks it has."""
+
+    @property
+    def asking(self) -> Asking | None:
+        """Answers what-ifs; None if nobody can."""
+
+    def page(self) -> bytes:
+        """Return the page without its tasks."""
+
+    def cut(self, sight: Sight) -> bytes:
+        """Return what is in sight, as `Windows.cut` does."""
+
+    def totals(self, start_ns: int, end_ns: int, ranks: Collection[int]) -> Totals:
+        """Return what happened in a stretch of time on some ranks."""
+
+    def find(self, query: str) -> Found:
+        """Return what a query is about; raises QueryError."""
+
+    def inside(self, rank: int, start_ns: int, end_ns: int) -> Inside:
+        """Return which kernels ran in a stretch of time."""
+
+    def where(self, what: str, item: int) -> Where:
+        """Return where a task or gap is; raises ValueError if there is none of that number."""
+
+
+class Whole:
+    """A run all of which is here.
 
     Args:
-        data: What the run's page would hold.
+        data: What its page would hold.
     """
 
     def __init__(self, data: PageData) -> None:
         self._data = data
         self._windows = Windows(data)
-        self._asking = Asking(data)
-        self._turn, self._whatif_turn = threading.Lock(), threading.Lock()
+        self.asking: Asking | None = Asking(data)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks it has."""
+        return len(self._data.told.ranks)
+
+    def page(self) -> bytes:
+        """Return the page; what does not change with what is in sight is in its head."""
+        fixed = {name: packed(frame) for name, frame in self._data.tables_of_run().items()}
+        columns = {name: table.columns for name, table in fixed.items()}
+        return served_page(self._data.head(columns, self._windows.places, served=True), fixed)
+
+    def cut(self, sight: Sight) -> bytes:
+        """Return what is in sight."""
+        return self._windows.cut(sight)
+
+    def totals(self, start_ns: int, end_ns: int, ranks: Collection[int]) -> Totals:
+        """Return what happened in a stretch of time on some ranks."""
+        return totals(self._data, start_ns, end_ns, ranks)
+
+    def find(self, query: str) -> Found:
+        """Return what a query is about."""
+        return find(self._data, query)
+
+    def inside(self, rank: int, start_ns: int, end_ns: int) -> Inside:
+        """Return which kernels ran in a stretch of time."""
+        origin = self._data.origin_ns
+        return inside(self._data.kernels, rank, origin + start_ns, origin + end_ns, _TOP)
+
+    def where(self, what: str, item: int) -> Where:
+        """Return where a task or gap is."""
+        table = self._data.gaps if what == "gap" else self._data.tasks
+        if not 0 <= item < len(table):
+            raise ValueError(f"number {item}, where there are {len(table)}")
+        return place_of(table.row(item, named=True), self._data.origin_ns)
+
+
+def place_of(row: Mapping[str, Any], origin_ns: int) -> Where:
+    """Return where a row of a page's tasks or gaps is; those are on the compute lane."""
+    return Where(
+        rank=row["position"],
+        lane=row.get("lane", "compute"),
+        start=row["start_ns"] - origin_ns,
+        end=row["end_ns"] - origin_ns,
+    )
+
+
+def served_page(head: Head, fixed: Mapping[TableName, Packed]) -> bytes:
+    """Return a page that loads what is in sight, with the tables that it always has."""
+    if hint := head.no_kernels:
+        served = hint.replace("bubblescope view", "bubblescope serve")
+        head = msgspec.structs.replace(head, no_kernels=served)
+    return page(head, fixed, connect=True).encode()
+
+
+class Resources:
+    """What can be asked of one run, by any thread.
+
+    Polars works in parallel by itself, so one answer at a time is worked out, which keeps memory
+    bounded. A what-if takes seconds, which a window does not: those have a turn of their own, and
+    where some wait already, further ones are told to come again. So has a search, which may read all
+    of the run.
+
+    Args:
+        run: The run, or what its page would hold.
+    """
+
+    def __init__(self, run: PageData | Held) -> None:
+        self._run: Held = Whole(run) if isinstance(run, PageData) else run
+        self._turn, self._whatif_turn, self._search_turn = (threading.Lock() for _ in range(3))
         self._room = threading.BoundedSemaphore(1 + _WAITING)
         self._answers = {
             "totals": self._totals,
             "inside": self._inside,
-            "find": self._find,
             "where": self._where,
         }
 
@@ -75,10 +172,13 @@ class Resources:
         if what == "whatif":
             return _json(self._whatif(asked["ask"]))
         if what == "window":
-            wanted = sight(asked, len(self._data.told.ranks))
-            windows = self._windows_of(asked.get("ask"))
+            wanted = sight(asked, self._run.ranks)
+            cutting = self._cutting(asked.get("ask"))
             with self._turn:
-                return "application/octet-stream", windows.cut(wanted)
+                return "application/octet-stream", cutting.cut(wanted)
+        if what == "find":
+            with self._search_turn:
+                return _json(self._find(asked))
         with self._turn:
             if what == "":
                 return "text/html; charset=utf-8", self._page
@@ -88,24 +188,22 @@ class Resources:
 
     @cached_property
     def _page(self) -> bytes:
-        """The page without its tasks: what does not change with what is in sight is in its head."""
-        tables = self._data.tables_of_run()
-        fixed = {name: packed(frame) for name, frame in tables.items()}
-        columns = {name: table.columns for name, table in fixed.items()}
-        head = self._data.head(columns, self._windows.places, served=True)
-        if hint := head.no_kernels:
-            served = hint.replace("bubblescope view", "bubblescope serve")
-            head = msgspec.structs.replace(head, no_kernels=served)
-        return page(head, fixed, connect=True).encode()
+        return self._run.page()
 
-    def _windows_of(self, question: str | None) -> Windows:
+    def _cutting(self, question: str | None) -> Windows | Held:
         """Return what cuts out what is in sight, of the run and what it is asked."""
         if not question:
-            return self._windows
+            return self._run
         with suppress(KeyError):
-            return self._asking.known(question) or self._windows
+            return self._asking.known(question) or self._run
         with _Place(self._room), self._whatif_turn:
-            return self._asking.windows(question) or self._windows
+            return self._asking.windows(question) or self._run
+
+    @property
+    def _asking(self) -> Asking:
+        if self._run.asking is None:
+            raise TimelineError("a run of which parts are read cannot be asked what-ifs")
+        return self._run.asking
 
     def _whatif(self, question: str) -> Asked | dict[str, str]:
         try:
@@ -115,34 +213,20 @@ class Resources:
             return {"error": str(error)}
 
     def _totals(self, asked: Mapping[str, str]) -> Totals:
-        wanted = positions(asked["ranks"], len(self._data.told.ranks))
-        return totals(self._data, *span_ns(asked), wanted)
+        return self._run.totals(*span_ns(asked), positions(asked["ranks"], self._run.ranks))
 
     def _find(self, asked: Mapping[str, str]) -> Found | dict[str, str]:
         try:
-            return find(self._data, asked["query"])
+            return self._run.find(asked["query"])
         except QueryError as error:
             return {"error": str(error)}
 
     def _inside(self, asked: Mapping[str, str]) -> Inside:
-        (rank,) = positions(asked["rank"], len(self._data.told.ranks))
-        start, end = (self._data.origin_ns + time_ns for time_ns in span_ns(asked))
-        return inside(self._data.kernels, rank, start, end, _TOP)
+        (rank,) = positions(asked["rank"], self._run.ranks)
+        return self._run.inside(rank, *span_ns(asked))
 
     def _where(self, asked: Mapping[str, str]) -> Where:
-        item = int(asked["id"])
-        gaps = asked.get("what", "task") == "gap"
-        table = self._data.gaps if gaps else self._data.tasks
-        if not 0 <= item < len(table):
-            raise ValueError(f"number {item}, where there are {len(table)}")
-        row = table.row(item, named=True)
-        origin = self._data.origin_ns
-        return Where(
-            rank=row["position"],
-            lane="compute" if gaps else row["lane"],
-            start=row["start_ns"] - origin,
-            end=row["end_ns"] - origin,
-        )
+        return self._run.where(asked.get("what", "task"), int(asked["id"]))
 
 
 class _Place:

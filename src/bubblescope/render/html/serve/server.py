@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from bubblescope.render.html.data import PageData
+    from bubblescope.render.html.serve.resources import Held
 
 _HOST: Final = "127.0.0.1"
 
@@ -74,7 +75,7 @@ class Server:
     """Serves one run.
 
     Args:
-        data: What its page would hold.
+        run: The run, or what its page would hold.
         port: Where to listen; 0 for any free port.
 
     Attributes:
@@ -85,8 +86,8 @@ class Server:
         OSError: The port cannot be listened on.
     """
 
-    def __init__(self, data: PageData, port: int = 0) -> None:
-        self.resources = Resources(data)
+    def __init__(self, run: PageData | Held, port: int = 0) -> None:
+        self.resources = Resources(run)
         self._token = secrets.token_urlsafe(24)
         # What others send is not for this terminal.
         for name in ("waitress", "waitress.queue"):

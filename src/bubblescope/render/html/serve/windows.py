@@ -19,7 +19,7 @@ from bubblescope.render.html.packing import packed
 from bubblescope.render.html.schema import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -60,38 +60,67 @@ class Sight(msgspec.Struct, frozen=True):
 
 
 class Chosen(NamedTuple):
-    """What is sent of a row, in the order of time.
+    """What is sent of a table, row by row and each in the order of time.
 
     Attributes:
         ids: Rows of the table; of merged ones the first.
         start_ns, end_ns: When they are drawn, since the run's first start.
         merged: How many each stands for; 0 where it is itself.
+        counts: How many there are in each row.
     """
 
     ids: Ints
     start_ns: Ints
     end_ns: Ints
     merged: Ints
+    counts: Ints
+
+
+class Drawn(NamedTuple):
+    """What of a table is drawn: times since the run's first start, colours, and what is merged already.
+
+    Attributes:
+        start_ns, end_ns: Times.
+        codes: What is of the same colour.
+        merged: How many each stands for; 0 where it is itself.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    codes: Ints
+    merged: Ints
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, code: str, origin_ns: int) -> Drawn:
+        """Take what is drawn out of a table whose column `code` tells colours apart."""
+        none = np.zeros(frame.height, np.int64)
+        return cls(
+            (frame["start_ns"] - origin_ns).to_numpy(),
+            (frame["end_ns"] - origin_ns).to_numpy(),
+            frame[code].rank("dense").cast(pl.Int64).to_numpy(),
+            frame["merged"].cast(pl.Int64).to_numpy() if "merged" in frame.columns else none,
+        )
 
 
 class Windows:
     """Cuts what is in sight out of what a page would hold.
 
+    Where that is itself a part of a run, its tasks and gaps have their number in it as `id`, and gaps
+    that of their root as `root_id`; where it is seen from afar, `merged` as in `schema.OPTIONAL`.
+
     Args:
         data: All of it.
         places: Which rows of it can come into sight; all if left out.
+        exact: Whether tasks and gaps are themselves, and none are merged yet.
     """
 
-    def __init__(self, data: PageData, places: Places | None = None) -> None:
+    def __init__(self, data: PageData, places: Places | None = None, *, exact: bool = True) -> None:
         self._data = data
+        self._exact = exact
         self._rows, self._gaps, self._kernels = data.places() if places is None else places
-        self._task_times = _times(data.tasks, data.origin_ns)
-        self._gap_times = _times(data.gaps, data.origin_ns)
-        self._kernel_times = _times(data.kernels, data.origin_ns)
-        self._kinds, self._causes, self._uses = (
-            column.rank("dense").cast(pl.Int64).to_numpy()
-            for column in (data.tasks["kind"], data.gaps["cause"], data.kernels["use"])
-        )
+        self._task_times = Drawn.of(data.tasks, "kind", data.origin_ns)
+        self._gap_times = Drawn.of(data.gaps, "cause", data.origin_ns)
+        self._kernel_times = Drawn.of(data.kernels, "use", data.origin_ns)
         own = data.tasks.with_row_index("at").drop_nulls("task").sort("task")
         self._at = own["at"].cast(pl.Int64).to_numpy()  # of each row of the timeline's tasks
         source = self._at[data.links["source"].to_numpy()]
@@ -123,23 +152,15 @@ class Windows:
             _span(self._gap_times, row, sight) if row.rank in sight.ranks else (0, 0)
             for row in self._gaps
         ]
-        whole = sum(last - first for first, last in spans) <= _WHOLE
-        chosen = [
-            _chosen(self._task_times, self._kinds, span, sight, whole=whole) for span in spans
-        ]
-        idle = [
-            _chosen(self._gap_times, self._causes, span, sight, whole=whole) for span in gap_spans
-        ]
+        whole = self._exact and sum(last - first for first, last in spans) <= _WHOLE
+        tasks = chosen(self._task_times, spans, sight, whole=whole)
+        gaps = chosen(self._gap_times, gap_spans, sight, whole=whole)
         kernel_spans = [
             _span(self._kernel_times, row, sight) if row.rank in sight.unfolded else (0, 0)
             for row in self._kernels
         ]
         all_kernels = sum(last - first for first, last in kernel_spans) <= _WHOLE
-        ran = [
-            _chosen(self._kernel_times, self._uses, span, sight, whole=all_kernels)
-            for span in kernel_spans
-        ]
-        tasks, gaps, kernels = _joined(chosen), _joined(idle), _joined(ran)
+        kernels = chosen(self._kernel_times, kernel_spans, sight, whole=all_kernels)
         part = replace(
             self._data,
             # What refers to a task means the task itself, not what it was merged to.
@@ -151,20 +172,19 @@ class Windows:
             kernels=self._drawn(self._data.kernels, kernels),
         )
         tables = dict(part.tables_in_sight())
-        roots = self._at[part.gaps["root"].to_numpy()] if len(gaps.ids) else gaps.ids
         chosen_of: dict[TableInSight, Chosen] = {"tasks": tasks, "gaps": gaps, "kernels": kernels}
         for name, sent_of in chosen_of.items():
             tables[name] = tables[name].with_columns(
-                id=pl.Series(sent_of.ids), merged=pl.Series(sent_of.merged)
+                id=self._numbers(name, sent_of.ids), merged=pl.Series(sent_of.merged)
             )
-        tables["gaps"] = tables["gaps"].with_columns(root_id=pl.Series(roots))
+        tables["gaps"] = tables["gaps"].with_columns(root_id=self._roots(part.gaps))
         sent = {name: packed(frame, _EFFORT) for name, frame in tables.items()}
         text = msgspec.json.encode(
             Part(
                 complete=whole and all_kernels,
-                rows=[len(part.ids) for part in chosen],
-                gaps=[len(part.ids) for part in idle],
-                kernels=[len(part.ids) for part in ran],
+                rows=tasks.counts.tolist(),
+                gaps=gaps.counts.tolist(),
+                kernels=kernels.counts.tolist(),
                 columns={name: table.columns for name, table in sent.items()},
                 sizes={name: len(table.data) for name, table in sent.items()},
             )
@@ -181,6 +201,17 @@ class Windows:
             end_ns=pl.Series(chosen.end_ns, dtype=pl.Int64) + origin_ns,
         )
 
+    def _numbers(self, name: TableInSight, ids: Ints) -> pl.Series:
+        """Return the numbers that rows of a table have among all of the run."""
+        frame = getattr(self._data, name)
+        return frame["id"].gather(ids) if "id" in frame.columns else pl.Series(ids)
+
+    def _roots(self, gaps: pl.DataFrame) -> pl.Series:
+        """Return the numbers among all of the run of what gaps waited for in the end."""
+        if "root_id" in gaps.columns:
+            return gaps["root_id"]
+        return pl.Series(self._at[gaps["root"].to_numpy()], dtype=pl.Int64)
+
     def _linked(self, spans: Iterable[tuple[int, int]]) -> pl.DataFrame:
         """Return the links whose source is among some tasks."""
         parts = [
@@ -191,88 +222,98 @@ class Windows:
         return pl.concat(parts) if parts else self._links.clear()
 
 
-def _times(frame: pl.DataFrame, origin_ns: int) -> tuple[Ints, Ints]:
-    """Return starts and ends since the origin."""
-    return (
-        (frame["start_ns"] - origin_ns).to_numpy(),
-        (frame["end_ns"] - origin_ns).to_numpy(),
-    )
-
-
-def _span(times: tuple[Ints, Ints], row: Extent, sight: Sight) -> tuple[int, int]:
+def _span(drawn: Drawn, row: Extent, sight: Sight) -> tuple[int, int]:
     """Return from where to where a row is in sight; within a row nothing overlaps."""
-    start, end = times
+    start, end = drawn.start_ns, drawn.end_ns
     begin, stop = row.first, row.to
     first = begin + int(np.searchsorted(end[begin:stop], sight.start_ns, side="right"))
     last = begin + int(np.searchsorted(start[begin:stop], sight.end_ns, side="left"))
     return first, max(first, last)
 
 
-def _chosen(
-    times: tuple[Ints, Ints], codes: Ints, span: tuple[int, int], sight: Sight, *, whole: bool
-) -> Chosen:
-    """Return what to send of a row: all, or if that is more than there are pixels what fills them."""
-    first, last = span
-    ids = np.arange(first, last)
-    start, end = (part[first:last] for part in times)
-    if whole or last - first <= sight.columns:
-        return Chosen(ids, start, end, np.zeros(len(ids), np.int64))
+def chosen(drawn: Drawn, spans: Sequence[tuple[int, int]], sight: Sight, *, whole: bool) -> Chosen:
+    """Return what to send of rows of a page.
+
+    Args:
+        drawn: What is drawn of the table.
+        spans: Where in it each row begins and ends.
+        sight: The pixels.
+        whole: Whether to send all; else, of a row of more than there are pixels, what fills them.
+    """
+    firsts, lasts = np.array(spans, np.int64).reshape(-1, 2).T
+    counts = lasts - firsts
+    row = np.repeat(np.arange(len(spans)), counts)
+    ids = np.arange(len(row)) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+    start, end, codes, merged = (column[ids] for column in drawn)
+    crowded = counts > sight.columns
+    if whole or not crowded.any():
+        return Chosen(ids, start, end, merged, counts)
     # Of two that touch, the later one is drawn from the earlier one's end.
     began = start.copy()
-    began[1:] = np.maximum(start[1:], end[:-1])
+    after = row[1:] == row[:-1]
+    began[1:] = np.where(after, np.maximum(start[1:], end[:-1]), start[1:])
     left, right = ((part - sight.start_ns) / sight.per_pixel_ns for part in (began, end))
-    fills = np.ceil(left) + 1 <= np.floor(right)
-    pieces = _merged(ids[~fills], left[~fills], right[~fills], codes[first:last][~fills], sight)
-    every = Chosen(
-        np.concatenate([ids[fills], pieces.ids]),
-        np.concatenate([start[fills], pieces.start_ns]),
-        np.concatenate([end[fills], pieces.end_ns]),
-        np.concatenate([np.zeros(fills.sum(), np.int64), pieces.merged]),
+    fills = (np.ceil(left) + 1 <= np.floor(right)) | ~crowded[row]
+    small = ~fills
+    pieces = _merged(
+        row[small], ids[small], left[small], right[small], codes[small], merged[small], sight
     )
-    order = np.argsort(every.start_ns, kind="stable")
-    return Chosen(*(part[order] for part in every))
+    kept = (ids[fills], start[fills], end[fills], merged[fills], row[fills])
+    number, begin, stop, stands, own = map(np.concatenate, zip(kept, pieces, strict=True))
+    order = np.lexsort((begin, own))
+    count = np.bincount(own, minlength=len(spans))
+    return Chosen(number[order], begin[order], stop[order], stands[order], count)
 
 
 def _merged(
-    ids: Ints, left: NDArray[np.float64], right: NDArray[np.float64], codes: Ints, sight: Sight
-) -> Chosen:
-    """Merge what fills no pixel, by pixel and code.
+    row: Ints,
+    ids: Ints,
+    left: NDArray[np.float64],
+    right: NDArray[np.float64],
+    codes: Ints,
+    merged: Ints,
+    sight: Sight,
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Merge what fills no pixel, by row, pixel and code.
 
     Args:
-        ids: Rows of the table, in the order of time.
+        row: Rows of the page.
+        ids: Rows of the table, in each row of the page in the order of time.
         left: When they begin, in pixels.
         right: When they end.
         codes: What they are.
+        merged: How many each stands for; 0 where it is itself.
         sight: The pixels.
+
+    Returns:
+        The first four of `Chosen`, and the row of each.
     """
     edge = np.floor(left) + 1
     beyond = right > edge  # it reaches into the next pixel, though not through it
+    stands = np.maximum(merged, 1)
     pieces = pl.DataFrame(
         {
+            "row": np.concatenate([row, row[beyond]]),
             "pixel": np.concatenate([edge - 1, edge[beyond]]).astype(np.int64),
             "code": np.concatenate([codes, codes[beyond]]),
             "id": np.concatenate([ids, ids[beyond]]),
             "left": np.concatenate([left, edge[beyond]]),
             "length": np.concatenate([np.minimum(right, edge) - left, (right - edge)[beyond]]),
+            "count": np.concatenate([stands, stands[beyond]]),
         }
     ).filter(pl.col("length") > 0)
-    merged = (
-        pieces.group_by("pixel", "code")
-        .agg(pl.col("id").min(), pl.col("left").min(), pl.col("length").sum(), count=pl.len())
-        .sort("pixel", "code")
-        # One after the other, from where the first of the pixel begins: there is room for all.
-        .with_columns(
-            until=pl.col("left").min().over("pixel") + pl.col("length").cum_sum().over("pixel")
-        )
+    found = (
+        pieces.group_by("row", "pixel", "code")
+        .agg(pl.col("id").min(), pl.col("left").min(), pl.col("length", "count").sum())
+        .sort("row", "pixel", "code")
     )
+    # One after the other, from where the first of the pixel begins: there is room for all.
+    pixel = ("row", "pixel")
+    until = pl.col("left").min().over(pixel) + pl.col("length").cum_sum().over(pixel)
+    found = found.with_columns(until=until)
     start, end = (
         (sight.start_ns + times.to_numpy() * sight.per_pixel_ns).round().astype(np.int64)
-        for times in (merged["until"] - merged["length"], merged["until"])
+        for times in (found["until"] - found["length"], found["until"])
     )
-    return Chosen(merged["id"].to_numpy(), start, end, merged["count"].cast(pl.Int64).to_numpy())
-
-
-def _joined(parts: list[Chosen]) -> Chosen:
-    empty = np.empty(0, np.int64)
-    columns = zip(Chosen(empty, empty, empty, empty), *parts, strict=True)
-    return Chosen(*(np.concatenate(column) for column in columns))
+    number, count, own = (found[name].to_numpy() for name in ("id", "count", "row"))
+    return number, start, end, count, own

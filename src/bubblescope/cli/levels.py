@@ -1,0 +1,98 @@
+"""Levels of datasets: what `serve` shows of one that is too large to be read, worked out once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from bubblescope.cli.console import Bar, err
+from bubblescope.cli.in_pieces import Watched, given_dataset
+from bubblescope.cli.reading import ENOUGH
+from bubblescope.cli.workers import chosen
+from bubblescope.render.html.blocks.layout import Levels
+from bubblescope.sources.dataset.catalogue import TASKS
+from bubblescope.sources.dataset.store import Folder
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from bubblescope.engine import Engine
+    from bubblescope.sources.dataset.catalogue import Catalogue
+    from bubblescope.sources.dataset.store import Store
+
+_PROBE: Final = "writing"
+"""File of the levels by which it is seen whether they can be written."""
+
+
+def levels_for(
+    paths: tuple[str, ...], options: dict[str, Any], meanwhile: ExitStack
+) -> Levels | None:
+    """Return the levels of a dataset, which are made now if it has none and does not fit into memory.
+
+    Where it cannot be written to, they are kept in a temporary folder.
+
+    Args:
+        paths: What was given.
+        options: Those of `bubblescope.cli.reading.reading`; those about workers are taken out if levels
+            are made.
+        meanwhile: Is entered for as long as they are needed.
+
+    Returns:
+        None if that is no dataset, or one of which another part is asked for, or which can be read.
+    """
+    asked = (options["steps"], options["ranks"])
+    found = given_dataset(paths)
+    if found is None or asked != (None, None) or options["clock"] != "auto":
+        return None
+    store, catalogue = found
+    levels = Levels.of(store, catalogue)
+    if levels.there:
+        return levels
+    if sum(part.count(TASKS) for part in catalogue.parts) <= ENOUGH:
+        return None
+    where = "which keeps them"
+    try:
+        store.write(levels.name(_PROBE), b"")
+        store.remove(levels.name(_PROBE))
+    except OSError:
+        folder = meanwhile.enter_context(TemporaryDirectory(prefix="bubblescope-"))
+        levels = Levels(Folder(Path(folder)), levels.folder)
+        where = "which cannot be written to, so they are kept until this ends"
+    if not options["quiet"]:
+        text = (
+            f"working out the levels of {store}, {where}; `bubblescope dataset --levels` does that"
+        )
+        err.print(Text.assemble(("note     ", "dim"), f"{text} beforehand"), soft_wrap=True)
+    with chosen(options) as workers:
+        make(levels, store, catalogue, workers, quiet=options["quiet"])
+    return levels
+
+
+def make(
+    levels: Levels, store: Store, catalogue: Catalogue, workers: Engine, *, quiet: bool
+) -> None:
+    """Make the levels of a dataset, if there are none.
+
+    Raises:
+        SourceError: It is damaged.
+        EngineError: Workers died, or cannot be reached.
+        OSError: They cannot be written.
+    """
+    if levels.there or not any(part.count(TASKS) for part in catalogue.parts):
+        return
+    from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415  slow, and seldom needed
+    from bubblescope.datasets.kept import keeping  # noqa: PLC0415
+    from bubblescope.render.html.blocks.telling import make_levels  # noqa: PLC0415
+
+    with Bar(quiet=quiet) as bar, keeping(catalogue) as kept:
+        pieces = pieces_of(_anywhere(store), workers, kept=kept)
+        levels = Levels(_anywhere(levels.store), levels.folder)
+        make_levels(levels, pieces, Watched(workers, bar), pieces.counters())
+
+
+def _anywhere(store: Store) -> Store:
+    """Return the same store as workers find it, which may be in another folder than this process."""
+    return Folder(store.root.absolute()) if isinstance(store, Folder) else store

@@ -1,0 +1,230 @@
+"""What the blocks of a page are on disk, and what is known of them.
+
+    index.json                   which blocks there are
+    told.json                    what the page tells of the whole run
+    overview.bin                 what a server answers a page that opens: all of it from afar
+    phases.parquet               tables of the whole run, likewise cells and samples
+    tasks/3/7.parquet            tasks of part 3 on the ranks of batch 7, likewise gaps and links
+    sums/3.parquet               what each rank did in part 3, in all
+    afar/1/tasks/3.parquet       tasks of part 3 on all ranks seen from afar: level 1, likewise gaps
+
+A part is some steps, a batch some ranks that stand together on the page. The index is written last.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from bubblescope.model.bounds import UNDECODABLE, Amount, Place, Time
+from bubblescope.model.errors import SourceError, reason
+from bubblescope.render.html.schema import Row, TableName, Told
+from bubblescope.sources.dataset.levels import SCHEMA, folder_of
+
+if TYPE_CHECKING:
+    from bubblescope.sources.dataset.catalogue import Catalogue
+    from bubblescope.sources.dataset.store import Store
+
+INDEX: Final = "index.json"
+TOLD: Final = "told.json"
+OVERVIEW: Final = "overview.bin"
+_PIXELS: Final = 300_000
+FIXED: Final[tuple[TableName, ...]] = ("phases", "cells", "samples")
+"""Tables of the whole run."""
+
+_Any = TypeVar("_Any")
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """A block: a part of the run on a batch of ranks.
+
+    Attributes:
+        tasks, gaps, links: How many it has; links are where their source is.
+        start_ns, end_ns: From the first start to the last end of tasks and gaps; None without any.
+    """
+
+    tasks: Amount
+    gaps: Amount
+    links: Amount
+    start_ns: Time | None = None
+    end_ns: Time | None = None
+
+    def overlaps(self, start_ns: float, end_ns: float) -> bool:
+        """Say whether anything of it may be in a stretch of time."""
+        if self.start_ns is None or self.end_ns is None:
+            return False
+        return self.start_ns < end_ns and self.end_ns > start_ns
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of the run.
+
+    Attributes:
+        cells: One for each batch.
+        codes: Number among the page's names of each of those that tasks of the part have.
+    """
+
+    cells: tuple[Cell, ...]
+    codes: tuple[Place, ...]
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks it has."""
+        return sum(cell.tasks for cell in self.cells)
+
+    @property
+    def gaps(self) -> int:
+        """How many gaps it has."""
+        return sum(cell.gaps for cell in self.cells)
+
+
+class Index(msgspec.Struct, frozen=True):
+    """Which blocks there are.
+
+    Tasks are numbered part by part, within one in the order of the page, and so are gaps.
+
+    Attributes:
+        schema: `SCHEMA`.
+        written_by: Version of bubblescope.
+        origin_ns: First start of the run, from which the page counts time.
+        batches: The first position on the page of each batch, and one past the last of all.
+        widths_ns: Of each level, the time in which all tasks of a kind are one.
+        parts: The parts, in the order of time.
+        rows: Rows of tasks that the page has, top to bottom.
+    """
+
+    schema: str
+    written_by: str
+    origin_ns: Time
+    batches: tuple[Amount, ...]
+    widths_ns: tuple[Amount, ...]
+    parts: tuple[Part, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return self.batches[-1]
+
+    def batch_of(self, position: int) -> int:
+        """Return the batch that a rank is in."""
+        return bisect_right(self.batches, position) - 1
+
+
+def overview_columns(ranks: int) -> int:
+    """Return of how many pixels a page that opens shows each rank, as viewer/src/served.ts has it."""
+    return max(100, min(1200, _PIXELS // max(1, ranks)))
+
+
+def block_file(table: str, part: int, batch: int) -> str:
+    """Return the file of a block's table."""
+    return f"{table}/{part}/{batch}.parquet"
+
+
+def sums_file(part: int) -> str:
+    """Return the file of what ranks did in a part.
+
+    Its columns are position, start_ns and end_ns (of the rank's tasks and gaps in the part), busy_ns
+    (of its compute lane), and by kind and cause those that `spent`, `counted` and `idle` name.
+    """
+    return f"sums/{part}.parquet"
+
+
+def spent(kind: str) -> str:
+    """Return the column of the time that tasks of a kind took, on all lanes."""
+    return f"{kind} ns"
+
+
+def counted(kind: str) -> str:
+    """Return the column of how many there are."""
+    return f"{kind} tasks"
+
+
+def idle(cause: str) -> str:
+    """Return the column of the idle time of a cause."""
+    return f"idle: {cause} ns"
+
+
+def afar_file(level: int, table: str, part: int) -> str:
+    """Return the file of a part seen from afar."""
+    return f"afar/{level}/{table}/{part}.parquet"
+
+
+class Levels(msgspec.Struct, frozen=True):
+    """The levels of a dataset.
+
+    Attributes:
+        store: Where they lie.
+        folder: In which folder of it.
+    """
+
+    store: Store
+    folder: str
+
+    @classmethod
+    def of(cls, store: Store, catalogue: Catalogue) -> Levels:
+        """Return where the levels of a dataset are, or will be."""
+        return cls(store, folder_of(catalogue))
+
+    @property
+    def there(self) -> bool:
+        """Whether they have been made."""
+        try:
+            self.store.read(self.name(INDEX))
+        except OSError:
+            return False
+        return True
+
+    def name(self, file: str) -> str:
+        """Return the name of a file of theirs in the store."""
+        return f"{self.folder}/{file}"
+
+    def index(self) -> Index:
+        """Return which blocks there are; raises as `told`."""
+        found: Index = self._decoded(INDEX, Index)
+        if found.schema != SCHEMA or not _sound(found):
+            raise SourceError(
+                self.store.place(self.name(INDEX)),
+                f"is not of the layout {SCHEMA!r}; remove the folder {self.folder}, and the levels are "
+                "made anew",
+            )
+        return found
+
+    def told(self) -> Told:
+        """Return what the page tells of the whole run.
+
+        Raises:
+            SourceError: The file is missing or damaged.
+        """
+        return self._decoded(TOLD, Told)
+
+    def _decoded(self, file: str, kind: type[_Any]) -> _Any:
+        place = self.store.place(self.name(file))
+        try:
+            return msgspec.json.decode(self.store.read(self.name(file)), type=kind)
+        except (OSError, *UNDECODABLE) as error:
+            raise SourceError(
+                place,
+                f"cannot be read ({reason(error)}); remove the folder {self.folder} of the dataset, "
+                "and its levels are made anew",
+            ) from None
+
+    def write(self, file: str, value: Any) -> None:
+        """Write a value as JSON."""
+        self.store.write(self.name(file), msgspec.json.encode(value))
+
+
+def _sound(index: Index) -> bool:
+    """Say whether numbers of an index agree with each other."""
+    edges = index.batches
+    return (
+        bool(edges)
+        and edges[0] == 0
+        and all(one < other for one, other in pairwise(edges))
+        and all(len(part.cells) == len(edges) - 1 for part in index.parts)
+        and all(index.widths_ns)
+        and all(0 <= row.rank < index.ranks for row in index.rows)
+    )

@@ -1,0 +1,265 @@
+"""What a page tells of a run that was looked at in parts, and the making of all of its levels."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import polars as pl
+
+from bubblescope.analysis.pieces.study_of_pieces import study_of
+from bubblescope.analysis.standard_questions import Questions
+from bubblescope.analysis.verdict import Verdict
+from bubblescope.analysis.view import View
+from bubblescope.analysis.why import Explanation
+from bubblescope.model import units
+from bubblescope.model.errors import TimelineError
+from bubblescope.model.plain_text import cut
+from bubblescope.model.timeline import TASK_SCHEMA, Timeline
+from bubblescope.model.version import __version__
+from bubblescope.render.html import schema
+from bubblescope.render.html.blocks.layout import INDEX, OVERVIEW, TOLD, Index, Part
+from bubblescope.render.html.blocks.served import Blocks
+from bubblescope.render.html.blocks.writing import Keeping, Kept, widths
+from bubblescope.render.html.kernels import NOT_ASKED
+from bubblescope.render.html.packing import LANE, TASK_ROW, cells_of, phase_columns
+from bubblescope.render.html.samples import counters_of
+from bubblescope.render.html.summary import opening, summary, title_of, verdict_of
+from bubblescope.render.layout import ordered_ranks
+from bubblescope.render.wording import counted
+from bubblescope.sources.dataset.levels import SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.analysis.alike import Alike
+    from bubblescope.analysis.overview import Overview
+    from bubblescope.analysis.pieces.given import Pieces, Runs
+    from bubblescope.analysis.pieces.study_of_pieces import Found
+    from bubblescope.render.html.blocks.layout import Levels
+    from bubblescope.render.html.samples import Counters
+
+A_BLOCK: Final = 60_000
+"""Tasks of a block, about: it is read in some hundredths of a second."""
+_TITLE: Final = 200
+_TEXT: Final = 10_000
+_NONE: Final = -1
+
+
+def make_levels(levels: Levels, pieces: Pieces, run: Runs, counters: pl.DataFrame) -> None:
+    """Work out what the page of a run shows, and write it.
+
+    Args:
+        levels: Where to.
+        pieces: The run.
+        run: What runs looks at its parts.
+        counters: Its counters, on its clock, as of a timeline.
+
+    Raises:
+        Whatever an engine or a part raises.
+        OSError: It cannot be written.
+    """
+    keepers: list[Keeping] = []
+
+    def keeping(overview: Overview) -> Keeping:
+        keepers.append(_keeping(levels, pieces, overview))
+        return keepers[-1]
+
+    found = study_of(pieces, run, keeping=keeping)
+    [keeper] = keepers
+    kept: list[Kept] = found.kept or []
+    # A number for each name of the run, in the order in which parts have them.
+    numbers: dict[str, int] = {}
+    parts = []
+    for one in kept:
+        codes = tuple(numbers.setdefault(name, len(numbers)) for name in one.names)
+        parts.append(Part(tuple(one.cells), codes))
+    rows = pl.concat([one.rows for one in kept]).unique()
+    rows = rows.sort(pl.col("position"), pl.col("lane").cast(LANE), pl.col("row"))
+    index = Index(
+        SCHEMA,
+        __version__,
+        keeper.origin_ns,
+        keeper.batches,
+        keeper.widths_ns,
+        tuple(parts),
+        tuple(
+            schema.Row(rank=position, lane=lane, row=row, first=0, to=0)
+            for position, lane, row in rows.select(TASK_ROW).iter_rows()
+        ),
+    )
+    _tell(index, keeper, pieces, found, kept, counters, list(numbers))
+    for _ in run(_look_over, [_Looking(levels, index)]):
+        levels.write(INDEX, index)
+
+
+class _Looking(NamedTuple):
+    """Levels of which all but the overview is there."""
+
+    levels: Levels
+    known: Index
+
+
+def _look_over(job: _Looking) -> None:
+    """Write what a page that opens asks for first."""
+    seen = Blocks(job.levels, job.known).overview()
+    job.levels.store.write(job.levels.name(OVERVIEW), seen)
+
+
+def _keeping(levels: Levels, pieces: Pieces, overview: Overview) -> Keeping:
+    """Return what writes the parts of a run."""
+    bare = Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run)
+    ranks = ordered_ranks(bare).with_row_index("position").select("rank", "position")
+    spans = [span for span in (overview.span_ns, overview.device_ns) if span is not None]
+    of = max(1, overview.tasks // max(1, len(pieces.parts)))
+    each = max(1, ranks.height * A_BLOCK // of)
+    by_length = overview.steps.sort(pl.col("end_ns") - pl.col("start_ns"), "step")["step"]
+    typical = by_length[(len(by_length) - 1) // 2] if len(by_length) else None
+    having = (number for number, steps in enumerate(pieces.parts) if typical in steps)
+    return Keeping(
+        levels=levels,
+        ranks=ranks,
+        batches=(*range(0, ranks.height, each), ranks.height),
+        origin_ns=overview.span_ns[0]
+        if overview.span_ns
+        else min((one for one, _ in spans), default=0),
+        widths_ns=widths(overview, ranks.height),
+        telling=next(having, 0),
+    )
+
+
+def _tell(
+    index: Index,
+    keeper: Keeping,
+    pieces: Pieces,
+    found: Found,
+    kept: Sequence[Kept],
+    counters: pl.DataFrame,
+    names: Sequence[str],
+) -> None:
+    """Write what the page tells of the whole run."""
+    levels = keeper.levels
+    standing, spread = next(one.standing for one in kept if one.standing is not None)
+    # Of what is drawn of the run only what does not depend on how much that is, is told.
+    view = _view(found, standing, spread, keeper, index)
+    ranks = ordered_ranks(found.drawn).with_row_index("position")
+    origin_ns, overview = index.origin_ns, found.overview
+    known = summary(view, ranks, origin_ns)
+    steps = _steps(found, origin_ns)
+    end_ns = overview.span_ns[1] if overview.span_ns else origin_ns
+    held = _counted(counters, found, ranks, origin_ns, end_ns)
+    spent = pl.concat([one.spent for one in kept]).group_by("kind").agg(pl.col("spent_ns").sum())
+    shares = max(1, overview.steps.height) * max(1, ranks.height)
+    of_kind = {str(kind): spent_ns // shares for kind, spent_ns in spent.iter_rows()}
+    known |= {
+        "kinds": [
+            msgspec.structs.replace(kind, spent=of_kind.get(kind.name, 0))
+            for kind in known["kinds"]
+        ],
+        "steps": steps,
+        "opening": opening(steps),
+        "facts": counted(found.drawn, overview),
+        "notes": [*known["notes"], *_sampled(pieces, keeper, standing)],
+    }
+    told = schema.Told(
+        **known,
+        against=None,
+        title=cut(title_of(view), _TITLE),
+        overlays=[],
+        above=None,
+        counters=held.counters,
+        samples=held.samples,
+        kernels=None,
+        no_kernels=NOT_ASKED if found.budget is not None else None,
+        end=end_ns - origin_ns,
+        chunks=any(one.chunks for one in kept),
+        names=[cut(name, _TEXT) for name in names],
+        verdict=verdict_of(
+            view.verdict,
+            found.study.bubbles.overall.makespan_error,
+            [_NONE if one.task is None else one.task for one in view.verdict.remedies],
+        ),
+        whatif=None,
+    )
+    levels.write(TOLD, told)
+    known_phases = pl.concat([one.phases for one in kept])
+    tables = {
+        "phases": phase_columns(known_phases, ranks, origin_ns),
+        "cells": cells_of(
+            found.study.bubbles, ranks, pl.Series([one.step for one in steps], dtype=pl.Int32)
+        ),
+        "samples": held.table,
+    }
+    for name, table in tables.items():
+        whole = io.BytesIO()
+        table.write_parquet(whole)
+        levels.store.write(levels.name(f"{name}.parquet"), whole.getbuffer())
+
+
+def _view(
+    found: Found, standing: Alike, spread: pl.DataFrame, keeper: Keeping, index: Index
+) -> View:
+    """Return what is shown of a run, of which only the parts are there."""
+    try:
+        why = Explanation.of_pieces(found)
+        blocks, position = Blocks(keeper.levels, index), dict(keeper.ranks.iter_rows())
+        verdict = Verdict.of_why(
+            why, found.study, lambda shown: blocks.number_of(position[shown["rank"]], shown)
+        )
+    except TimelineError as error:
+        verdict = Verdict.unknown(error)
+    return View(
+        timeline=found.drawn,
+        study=found.study,
+        prediction=None,
+        overlays={},
+        links=pl.DataFrame(schema={"source": pl.Int64, "target": pl.Int64}),
+        phases=pl.DataFrame(),
+        spread=spread,
+        alike=standing,
+        verdict=verdict,
+        questions=Questions(found.drawn, found.study),
+    )
+
+
+def _steps(found: Found, origin_ns: int) -> list[schema.Step]:
+    """Return the steps in the order of time."""
+    rates = found.study.bubbles.per_step
+    steps = []
+    for row in found.overview.steps.sort("start_ns", "step").iter_rows(named=True):
+        rate = rates.get(row["step"])
+        steps.append(
+            schema.Step(
+                step=row["step"],
+                start=row["start_ns"] - origin_ns,
+                end=row["end_ns"] - origin_ns,
+                makespan=None if rate is None else rate.makespan,
+                error=None if rate is None else rate.makespan_error,
+            )
+        )
+    return steps
+
+
+def _counted(
+    counters: pl.DataFrame, found: Found, ranks: pl.DataFrame, origin_ns: int, end_ns: int
+) -> Counters:
+    """Return the counters of the page, from its origin to its end."""
+    until = counters.filter(pl.col("time_ns") <= end_ns)
+    drawn = found.drawn
+    whole = Timeline(drawn.tasks.clear(), drawn.ranks, drawn.run, counters=until)
+    return counters_of(whole, ranks, origin_ns)
+
+
+def _sampled(pieces: Pieces, keeper: Keeping, standing: Alike) -> list[str]:
+    """Say by which steps ranks were told apart, if not by all."""
+    steps = pieces.parts[keeper.telling]
+    every = sum(len(one) for one in pieces.parts)
+    if len(steps) == every or not standing.said:
+        return []
+    which = units.listed("step", sorted(steps))
+    said = (
+        f"which ranks are odd, and how long tasks take, was looked at in {which} of {every}; all else "
+        "is of the whole run. What-ifs are answered of steps that are chosen with --steps"
+    )
+    return [said]

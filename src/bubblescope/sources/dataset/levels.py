@@ -1,0 +1,26 @@
+"""Where the levels of a dataset lie: what `bubblescope serve` shows of it, worked out beforehand.
+
+They are of a dataset as it is now: of one that traces are added to, they are another folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from bubblescope.sources.dataset.catalogue import Catalogue
+
+SCHEMA: Final = "bubblescope.levels/1"
+"""Name and version of the layout, described in docs/dataset.md."""
+
+FOLDER: Final = "levels"
+_LETTERS: Final = 8
+
+
+def folder_of(catalogue: Catalogue) -> str:
+    """Return the folder of the levels of a dataset, within it."""
+    known = hashlib.blake2b(SCHEMA.encode(), digest_size=_LETTERS)
+    for part in catalogue.parts:
+        known.update(part.name.encode())
+    return f"{FOLDER}/{known.hexdigest()}"

@@ -1,0 +1,168 @@
+"""Datasets that are described and served without being read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import ExitStack
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bubblescope import Timeline, sources
+from bubblescope.cli import info, levels
+from bubblescope.datasets.building import Dataset
+from bubblescope.engine import engine
+from bubblescope.render.html.blocks.layout import Levels
+from bubblescope.render.html.blocks.served import Blocks
+from bubblescope.render.html.serve.windows import Sight
+from bubblescope.sources.dataset.catalogue import catalogue_of
+from bubblescope.sources.dataset.store import Folder, store_of
+from commands import called
+from random_runs import made
+
+
+def traces(folder, seed=4):
+    """A run, each rank of which is a file."""
+    timeline = made(seed).timeline
+    folder.mkdir()
+    for rank in timeline.ranks["rank"]:
+        timeline.slice(ranks=[rank]).save(folder / f"rank{rank:04}.parquet")
+    return folder
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """A dataset of several parts and blocks."""
+    found = sources.find([traces(tmp_path / "traces")], None, None)
+    Dataset(store_of(tmp_path / "run"), {}, engine(workers=1), 4, 2).make(found)
+    return tmp_path / "run"
+
+
+class TestInfo:
+    def test_a_large_dataset_is_described_as_its_traces_are(self, dataset, tmp_path, monkeypatch):
+        whole = json.loads(called("info", tmp_path / "traces", "--json", cwd=tmp_path).stdout)
+        monkeypatch.setattr(info, "_FEW", 0)
+        told = json.loads(called("info", dataset, "--json", cwd=tmp_path).stdout)
+        for ranks in (told["ranks"], whole["ranks"]):
+            for rank in ranks:  # of a dataset, clocks are as they were recorded
+                del rank["clock_offset_ns"], rank["clock_error_ns"]
+        for key in ("ranks", "groups", "steps", "tasks", "origins", "cannot_answer", "timed"):
+            assert told[key] == whole[key], key
+        shown = called("info", dataset, cwd=tmp_path).stdout
+        assert f"Timeline({whole['tasks']} tasks, {len(whole['ranks'])} ranks" in shown
+
+    def test_no_more_of_it_is_read_than_one_block_of_tasks(self, dataset, tmp_path, monkeypatch):
+        monkeypatch.setattr(info, "_FEW", 0)
+        plain, names = Folder.read, []
+        monkeypatch.setattr(
+            Folder, "read", lambda self, name: (names.append(name), plain(self, name))[1]
+        )
+        called("info", dataset, cwd=tmp_path)
+        assert len({name.split("/")[1] for name in names if name.startswith("tasks/")}) == 1
+
+    def test_a_part_that_is_chosen_is_read(self, dataset, tmp_path, monkeypatch):
+        monkeypatch.setattr(info, "_FEW", 0)
+        told = json.loads(called("info", dataset, "--json", "--ranks", "1", cwd=tmp_path).stdout)
+        assert [rank["rank"] for rank in told["ranks"]] == [1]
+
+
+class TestLevels:
+    def test_they_are_made_with_a_dataset_once(self, tmp_path, monkeypatch):
+        folder = traces(tmp_path / "traces")
+        asked = ("dataset", folder, "-o", "run", "--levels", "--workers", "1")
+        called(*asked, cwd=tmp_path)
+        made_, catalogue = levels_of(tmp_path / "run")
+        assert made_.there
+        index = made_.index()
+        assert sum(part.tasks for part in index.parts) == sum(
+            part.count("tasks") for part in catalogue.parts
+        )
+        monkeypatch.setattr("bubblescope.render.html.blocks.telling.make_levels", None)
+        called(*asked, cwd=tmp_path)
+
+    def test_those_of_a_dataset_that_was_added_to_are_made_anew(self, tmp_path):
+        folder = traces(tmp_path / "traces")
+        last = folder / "rank0000.parquet"
+        shutil.move(last, tmp_path)
+        asked = ("dataset", folder, "-o", "run", "--levels", "--workers", "1")
+        called(*asked, cwd=tmp_path)
+        before, _ = levels_of(tmp_path / "run")
+        shutil.move(tmp_path / last.name, last)
+        called(*asked, cwd=tmp_path)
+        after, _ = levels_of(tmp_path / "run")
+        assert before.folder != after.folder
+        assert [one.name for one in (tmp_path / "run/levels").iterdir()] == [
+            after.folder.split("/")[1]
+        ]
+
+    def test_serving_makes_them_where_they_are_missing_and_keeps_them(self, dataset, monkeypatch):
+        monkeypatch.setattr(levels, "ENOUGH", 0)
+        assert levels_of(dataset)[0].there is False
+        with ExitStack() as meanwhile:
+            assert levels.levels_for((str(dataset),), options(), meanwhile).there
+        assert levels_of(dataset)[0].there
+
+    def test_they_are_kept_elsewhere_where_the_dataset_cannot_be_written_to(
+        self, dataset, monkeypatch
+    ):
+        def refused(self, name, content):
+            if str(self.root) == str(dataset):
+                raise PermissionError(13, "Permission denied")
+            return plain(self, name, content)
+
+        plain = Folder.write
+        monkeypatch.setattr(Folder, "write", refused)
+        monkeypatch.setattr(levels, "ENOUGH", 0)
+        with ExitStack() as meanwhile:
+            found = levels.levels_for((str(dataset),), options(), meanwhile)
+            assert found.there
+            place = found.store.root
+            assert place != dataset
+        assert not place.exists()
+
+    @pytest.mark.parametrize(
+        "other", [{"steps": [range(1)]}, {"ranks": [range(1)]}, {"clock": "raw"}]
+    )
+    def test_a_part_of_it_is_read_as_before(self, dataset, monkeypatch, other):
+        monkeypatch.setattr(levels, "ENOUGH", 0)
+        with ExitStack() as meanwhile:
+            assert levels.levels_for((str(dataset),), {**options(), **other}, meanwhile) is None
+
+    def test_a_small_one_is_read_too(self, dataset):
+        with ExitStack() as meanwhile:
+            assert levels.levels_for((str(dataset),), options(), meanwhile) is None
+
+    def test_what_is_shown_is_on_the_clock_of_the_run(self, tmp_path):
+        """Hosts whose clocks differ are put right, in blocks as in what is read at once."""
+        timeline = made(4).timeline
+        folder = tmp_path / "traces"
+        folder.mkdir()
+        for rank in timeline.ranks["rank"]:
+            own = timeline.slice(ranks=[rank])
+            late_ns = 10**9 * (rank % 2)
+            tasks = own.tasks.with_columns(pl.col("start_ns", "end_ns") + late_ns)
+            ranks = own.ranks.with_columns(host=pl.lit(f"host{rank % 2}"))
+            Timeline(tasks, ranks, own.run).save(folder / f"rank{rank:04}.parquet")
+        done = called("dataset", folder, "-o", "run", "--levels", "--workers", "1", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        loaded = sources.load(tmp_path / "run")
+        blocks = Blocks(levels_of(tmp_path / "run")[0])
+        shown = blocks._near(np.arange(blocks.ranks), -1e30, 1e30).tasks
+        assert sorted(shown["start_ns"]) == sorted(loaded.tasks["start_ns"])
+        assert blocks.cut(Sight(0, 1e9, 10, frozenset({0}), frozenset({"compute"})))
+
+
+def options():
+    """Options of a command that reads, as they are if nothing is said."""
+    return {
+        "steps": None, "ranks": None, "clock": "auto", "quiet": True, "workers": 1, "mode": "local",
+    }  # fmt: skip
+
+
+def levels_of(root):
+    """Where the levels of a dataset are, and its catalogue."""
+    store = store_of(root)
+    catalogue = catalogue_of(store)
+    return Levels.of(store, catalogue), catalogue

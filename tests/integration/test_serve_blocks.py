@@ -1,0 +1,250 @@
+"""A run that is served block by block: what is shown is what a page of the whole run shows."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bubblescope.analysis.view import View
+from bubblescope.model.errors import SourceError
+from bubblescope.render.html.blocks import served, telling
+from bubblescope.render.html.blocks.layout import INDEX, TOLD, Levels
+from bubblescope.render.html.blocks.served import Blocks
+from bubblescope.render.html.data import PageData
+from bubblescope.render.html.serve.query import QueryError
+from bubblescope.render.html.serve.resources import Whole
+from bubblescope.render.html.serve.windows import Sight
+from bubblescope.sources.dataset.store import Folder
+from dealt_runs import disturbed, split
+from random_runs import made
+from serving import get, serving, unpacked, window
+
+MEASURED = frozenset({"compute", "comm", "host"})
+
+
+def elsewhere(work, jobs):
+    """Do jobs last first, as other processes would: what they are given and return is sent."""
+    for index in reversed(range(len(jobs))):
+        yield index, pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(jobs[index])))))
+
+
+def blocks_of(timeline, folder, seed, size=50):
+    """The run in blocks of a few tasks, of parts that are dealt out at random."""
+    levels = Levels(Folder(Path(folder)), "levels/0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(telling, "A_BLOCK", size)
+        telling.make_levels(levels, split(timeline, seed), elsewhere, timeline.counters)
+    return levels
+
+
+def run(seed):
+    timeline = made(seed).timeline
+    return disturbed(timeline, seed) if seed % 3 else timeline
+
+
+@pytest.fixture(scope="module", params=[1, 4, 5, 7, None])
+def pair(request, tmp_path_factory):
+    """A run as one page holds it, and in blocks; of the last, each step is a part."""
+    timeline = run(request.param or 0)
+    data = PageData.of(View.of(timeline))
+    levels = blocks_of(timeline, tmp_path_factory.mktemp("blocks"), request.param)
+    return SimpleNamespace(
+        data=data, whole=Whole(data), blocks=Blocks(levels), levels=levels, timeline=timeline
+    )
+
+
+def shown(held, sight, data):
+    """What a window shows: rows of tasks and gaps with absolute times, and links; names in letters."""
+    head, tables = unpacked(held.cut(sight))
+    names = np.array([*data.names, ""])
+    causes = [cause.name for cause in data.causes]
+    tasks, gaps = tables["tasks"], tables["gaps"]
+    own = {name: tasks[name] for name in tasks if name not in {"gap", "name", "id", "merged"}}
+    own["start"] = since(tasks["gap"], head["rows"])
+    own["name"] = names[tasks["name"]]
+    between = {name: gaps[name] for name in ("length", "step")}
+    between["start"] = since(gaps["gap"], head["gaps"])
+    between["cause"] = np.array(causes)[gaps["cause"]] if len(gaps["cause"]) else gaps["cause"]
+    between["task"] = np.cumsum(gaps["task_step"].astype(np.int64))
+    between["root"] = gaps["root"]
+    links = tables["links"]
+    source = np.cumsum(links["source_step"].astype(np.int64))
+    return head, own, between, sorted(zip(source, source + links["reach"], strict=True)), tables
+
+
+def since(steps, counts):
+    """Starts, of what each is after the one before it in its row."""
+    rows = np.split(steps.astype(np.int64), np.cumsum(counts)[:-1])
+    return np.concatenate([np.cumsum(row) for row in rows])
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        assert values.tolist() == other[name].tolist(), name
+
+
+def sights(pair, count=12):
+    """Stretches of time and ranks, chosen at random; the first is all of the run."""
+    random = np.random.default_rng(1)
+    end, ranks = pair.data.told.end, len(pair.data.told.ranks)
+    yield Sight(0, end / 100 + 1, 100, frozenset(range(ranks)), MEASURED)
+    for _ in range(count):
+        low, high = np.sort(random.integers(0, end, 2))
+        some = frozenset(random.permutation(ranks)[: random.integers(1, ranks + 1)].tolist())
+        yield Sight(float(low), (high - low) / 100 + 1, 100, some, MEASURED)
+
+
+def test_a_window_shows_what_one_of_the_whole_run_shows(pair):
+    told = pair.levels.told()
+    overlaid = [row.lane in {"ideal", "whatif"} for row in pair.data.places().rows]
+    for sight in sights(pair):
+        head, tasks, gaps, links, _ = shown(pair.blocks, sight, told)
+        expected, *rest, _ = shown(pair.whole, sight, pair.data.told)
+        rows = [n for n, beside in zip(expected["rows"], overlaid, strict=True) if not beside]
+        assert head["rows"] == rows
+        assert sum(head["gaps"]) == sum(expected["gaps"])
+        assert head["complete"] == expected["complete"]
+        same(tasks, rest[0])
+        same(gaps, rest[1])
+        assert links == rest[2]
+
+
+def test_numbers_lead_to_where_tasks_gaps_and_their_roots_are(pair):
+    sight = next(sights(pair))
+    ours, theirs = (unpacked(held.cut(sight))[1] for held in (pair.blocks, pair.whole))
+    for what, table, column in (
+        ("task", "tasks", "id"), ("gap", "gaps", "id"), ("task", "gaps", "root_id"),
+    ):  # fmt: skip
+        for mine, its in zip(ours[table][column][::7], theirs[table][column][::7], strict=True):
+            if what == "gap" or mine >= 0:
+                assert pair.blocks.where(what, int(mine)) == pair.whole.where(what, int(its))
+    with pytest.raises(ValueError, match="number"):
+        pair.blocks.where("task", len(pair.timeline))
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["rank:1", "F1", "kind:backward step:1", "dur>5ms", "idle>1ms", "cause:warm", "mb:0 or B1"],
+)
+def test_a_search_finds_what_one_of_the_whole_run_finds(pair, query):
+    try:
+        expected = pair.whole.find(query)
+    except QueryError as error:
+        with pytest.raises(QueryError, match=str(error).split(":")[0]):
+            pair.blocks.find(query)
+        return
+    found = pair.blocks.find(query)
+    assert (found.what, found.count) == (expected.what, expected.count)
+    for mine, its in list(zip(found.ids, expected.ids, strict=True))[::11]:
+        assert pair.blocks.where(found.what, mine) == pair.whole.where(found.what, its)
+
+
+def test_totals_are_those_of_the_whole_run(pair):
+    for sight in sights(pair):
+        span = round(sight.start_ns), round(sight.end_ns)
+        assert pair.blocks.totals(*span, sight.ranks) == pair.whole.totals(*span, sight.ranks)
+
+
+def test_the_page_tells_of_the_whole_run(pair):
+    told, data = pair.levels.told(), pair.data.told
+    apart = {  # what there is of one that is held whole, and what is looked at in some steps
+        *("names", "overlays", "whatif", "verdict", "notes", "ranks", "standings", "spread"),
+    }
+    for field in data.__struct_fields__:
+        if field not in apart:
+            assert getattr(told, field) == getattr(data, field), field
+    assert {*told.names} == {*pair.timeline.tasks["name"]}
+    assert [rank.rank for rank in told.ranks] == [rank.rank for rank in data.ranks]
+    assert [rank.rates for rank in told.ranks] == [rank.rates for rank in data.ranks]
+    assert (told.verdict.share, told.verdict.said) == (data.verdict.share, data.verdict.said)
+    for mine, its in zip(told.verdict.remedies, data.verdict.remedies, strict=True):
+        assert (mine.saved, mine.headline, mine.evidence) == (its.saved, its.headline, its.evidence)
+        assert (mine.task is None) == (its.task is None)
+        if mine.task is not None:
+            assert pair.blocks.where("task", mine.task) == pair.whole.where("task", its.task)
+
+
+def test_seen_from_afar_each_kind_and_cause_has_its_share(pair, monkeypatch):
+    """Of any stretch, but for a pixel's worth at either end; the whole of the run to the nanosecond."""
+    monkeypatch.setattr(served, "_AT_ONCE", 0)
+    end = pair.data.told.end
+    columns = max(1, int(end // pair.blocks._index.widths_ns[-1]))
+    ranks = frozenset(range(len(pair.data.told.ranks)))
+    sight = Sight(0, end / columns, columns, ranks, MEASURED)
+    head, tables = unpacked(pair.blocks.cut(sight))
+    assert not head["complete"]
+    lengths = np.bincount(tables["tasks"]["kind"], tables["tasks"]["length"], 32)
+    own = pair.data.tasks.filter(pair.data.tasks["task"].is_not_null())
+    kinds = own["kind"].to_physical().to_numpy()
+    expected = np.bincount(kinds, (own["end_ns"] - own["start_ns"]).to_numpy(), 32)
+    pieces = np.bincount(tables["tasks"]["kind"], minlength=32)
+    overlap = expected.sum() - drawn(own)  # tasks of a row that touch are drawn from where one ends
+    assert (np.abs(lengths - expected) <= pieces + overlap).all()
+    counted = tables["tasks"]["merged"].astype(np.int64)
+    assert np.maximum(counted, 1).sum() >= len(own)  # one in two pixels is in both
+
+
+def drawn(tasks):
+    """How long tasks are drawn in all."""
+    rows = tasks.sort("position", "lane", "row", "start_ns")
+    key = ["position", "lane", "row"]
+    begun = rows.select(*key, "start_ns", before=rows["end_ns"].shift(1))
+    first = np.append(
+        True, (rows[key][1:].rows() != np.array(rows[key][:-1].rows(), object)).any(1)
+    )
+    start = np.where(
+        first, begun["start_ns"], np.maximum(begun["start_ns"], begun["before"].fill_null(0))
+    )
+    return int((rows["end_ns"].to_numpy() - start).sum())
+
+
+def test_no_more_blocks_are_kept_than_fit(pair, monkeypatch):
+    monkeypatch.setattr(served, "_HELD_BYTES", 20_000)
+    blocks = Blocks(pair.levels)
+    for sight in sights(pair):
+        blocks.cut(sight)
+        held = sum(frame.estimated_size() for frame in blocks._held.values())
+        assert held == blocks._bytes
+        assert held <= 20_000 or len(blocks._held) == 1
+
+
+def test_it_is_served(pair):
+    with serving(pair.blocks) as server:
+        status, _, page = get(server)
+        assert status == 200
+        assert b'"served":true' in page
+        assert get(server, "window", **window(ranks="0"))[0] == 200
+        assert get(server, "find", query="rank:0")[0] == 200
+        assert get(server, "totals", start=0, end=10, ranks="0")[0] == 200
+        assert b"what-ifs" in get(server, "whatif", ask="--stage 2=0.5")[2]
+
+
+@pytest.mark.parametrize(
+    "file", ["tasks/0/0.parquet", "gaps/0/0.parquet", "links/0/0.parquet", "sums/0.parquet"]
+)
+def test_a_block_that_is_another_table_is_refused(tmp_path, file):
+    """A window reads tasks, gaps and links; totals of the same read sums."""
+    levels = blocks_of(run(0), tmp_path, 0, size=10**6)
+    (tmp_path / "levels/0" / file).write_bytes(
+        (tmp_path / "levels/0" / "phases.parquet").read_bytes()
+    )
+    blocks = Blocks(levels)
+    asked = blocks.totals if file.startswith("sums") else lambda *_: blocks.cut(sight)
+    sight = Sight(0, 1e7, 100, frozenset({0}), MEASURED)
+    with pytest.raises(SourceError, match=rf"{file}: does not hold what the index says"):
+        asked(0, 10, {0})
+
+
+@pytest.mark.parametrize("file", [INDEX, TOLD, "phases.parquet"])
+@pytest.mark.parametrize("content", [b"", b"{}", b"PAR1"])
+def test_damage_is_told_in_a_sentence_that_names_the_file(tmp_path, file, content):
+    timeline = run(3)
+    levels = blocks_of(timeline, tmp_path, None)
+    (tmp_path / "levels/0" / file).write_bytes(content)
+    with pytest.raises(SourceError, match=rf"{file}: .*remove the folder levels/0"):
+        Blocks(levels).page()
