@@ -5,84 +5,43 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from bubblescope.analysis.view import View
-from bubblescope.cli.again import Repeatable, read_again
+from bubblescope.cli.again import Repeatable
 from bubblescope.cli.console import Bar, out, warn
 from bubblescope.cli.manners import example
 from bubblescope.cli.output import open_page, redirect
-from bubblescope.cli.questions import asking, beside, one_question
-from bubblescope.cli.reading import (
-    has_kernels,
-    need_tasks,
-    paths_argument,
-    planned,
-    read,
-    reading,
-    with_kernels,
-)
+from bubblescope.cli.paged import Wanted, paged
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve.server import Server
 
-if TYPE_CHECKING:
-    from bubblescope.schedules.plan import Plan
-
 
 @click.command(cls=Repeatable, epilog=example("bubblescope serve traces --port 8000 --no-open"))
-@paths_argument()
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; any free one if 0.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
-@click.option("--title", help="Heading of the page.")
-@with_kernels
-@asking
-@beside
-@planned
-@reading
-def serve(
-    paths: tuple[str, ...],
-    port: int,
-    show: bool,
-    title: str | None,
-    unfolding: bool,
-    set_beside: str | None,
-    also: tuple[Plan, ...],
-    **options: Any,
-) -> None:
+@paged
+def serve(paths: tuple[str, ...], port: int, show: bool, **options: Any) -> None:
     """Show the timeline of a run that is too large for one file.
 
     The page loads what is in sight from this process, which listens on this machine only, at an
     address that nobody can guess. Ends with Ctrl+C. With --kernels, it loads the kernels of ranks that
-    are unfolded.
+    are unfolded. With --against, it shows what differs in another run, as `bubblescope view` does.
     """
-    layers = options["layers"]
-    question = one_question(options, also)
     quiet = options["quiet"]
-    options["activities"] |= unfolding
-    timeline = read(paths, **options)
-    need_tasks(timeline)
-    unfolding = unfolding and has_kernels(timeline, paths)
+    wanted = Wanted.of(paths, options)
     with Bar(quiet=quiet) as bar:
-        shown = View.of(
-            timeline,
-            also=also,
-            whatif=question,
-            beside=set_beside,
-            layers=layers,
-            read_again=read_again(),
-            progress=bar,
-        )
+        shown = wanted.view(bar)
         bar.begin("packing the page")
-        data = PageData.of(shown, title=title, kernels=unfolding)
+        data = PageData.of(shown, title=wanted.title, kernels=wanted.kernels)
     try:
         server = Server(data, port)
     except OSError as error:
         raise click.UsageError(
             f"port {port} cannot be listened on: {error.strerror}; leave --port out for a free one"
         ) from None
-    warn(timeline, quiet=quiet)
+    warn(wanted.timeline, quiet=quiet)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     thread = threading.Thread(target=server.run, daemon=True)
