@@ -12,6 +12,7 @@ import zlib
 from urllib.parse import urlsplit
 
 import numpy as np
+import polars as pl
 import pytest
 
 from bubblescope.analysis.asking import read
@@ -23,6 +24,7 @@ from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.resources import Resources
 from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Sight, Windows
+from communicating import communicating
 from serving import ALL, get, serving, window
 from synthetic import hostile, one_f_one_b
 from viewing import context_of, until
@@ -241,6 +243,19 @@ class TestQuestions:
         assert status == 200
         assert json.loads(content)["error"]
 
+    def test_what_communicated_in_tasks_comes_with_those_that_are_themselves(self):
+        data = PageData.of(View.of(communicating(one_f_one_b())))
+        rng = np.random.default_rng(3)
+        ids = np.sort(rng.choice(len(data.tasks), 200, replace=False))
+        merged = rng.integers(0, 2, len(ids))
+        part = Windows(data)._communicated(windows.Chosen(ids, ids, ids, merged))
+        wanted = data.communication.with_columns(
+            at=pl.col("at").replace_strict(ids, range(200), default=-1)
+        )
+        wanted = wanted.filter(pl.col("at").is_in(np.flatnonzero(merged == 0).tolist()))
+        assert part.equals(wanted)
+        assert part.height > 100
+
     def test_hostile_names_stay_text(self):
         page = Resources(PageData.of(View.of(hostile()))).answer("", {})[1].decode()
         assert page.count("</script>") == page.count("<script")
@@ -354,6 +369,11 @@ def test_the_page_looks_like_the_one_that_holds_everything(data, served, browser
             page.keyboard.press(press)
             page.wait_for_timeout(400)
             looks.append(page.evaluate("document.querySelector('canvas.lanes').toDataURL()"))
+        page.keyboard.press(
+            "f"
+        )  # the strip of the whole run, with the same window on it as at first
+        page.wait_for_timeout(400)
+        looks.append(page.evaluate("document.querySelector('canvas.minimap').toDataURL()"))
         assert failures == []
         shots.append(looks)
         context.close()

@@ -112,7 +112,7 @@ export class App {
     this.painter = new Painter(this.canvas, head, data);
     this.overlay = new Overlay(this.over, head);
     this.ruler = new Ruler(this.strip, head);
-    this.minimap = new Minimap(this.map, head, data);
+    this.minimap = new Minimap(this.map, head, data, loader !== null);
     this.resize();
     this.relayout();
     this.scroll.scrollTop = sight.top ?? 0;
@@ -189,7 +189,7 @@ export class App {
     };
     const more = this.painter.draw(view, top, plan, shown, budget);
     this.ruler.draw(view, this.left, this.colours, figure);
-    const mapping = !figure && this.minimap.draw(view, this.left, this.plain, this.colours, budget);
+    const mapping = !figure && this.minimap.draw(view, this.left, this.plain, state.mode, this.colours, budget);
     this.toolbar.syncStep();
     this.drawOver();
     if (more || mapping) this.redraw();

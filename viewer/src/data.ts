@@ -117,6 +117,14 @@ export interface Samples {
   value: Numbers;
 }
 
+/** What communicated in tasks, by task: of how long nothing computed meanwhile, and for how long something did. */
+export interface Communication {
+  task: Int32Array;
+  of: Numbers; // index into what communicates
+  exposed: Numbers; // ns
+  hidden: Numbers; // ns
+}
+
 export interface Data {
   tasks: Tasks;
   gaps: Gaps;
@@ -125,6 +133,7 @@ export interface Data {
   cells: Cells;
   samples: Samples;
   kernels: Kernels;
+  communication: Communication;
 }
 
 /** Cut a buffer into its columns. Each begins at a multiple of eight bytes. */
@@ -186,7 +195,7 @@ export type Columns<name extends TableName> = Record<(typeof COLUMNS)[name][numb
 
 /** Make of the columns as they travel those that are drawn. */
 export function assemble(head: Pick<Head, "rows" | "gaps" | "samples" | "kernel_rows">, tables: Tables): Data {
-  const { tasks, gaps, links, samples, kernels } = tables;
+  const { tasks, gaps, links, samples, kernels, communication } = tables;
   const source = sums(links.source_step);
   return {
     tasks: {
@@ -200,6 +209,7 @@ export function assemble(head: Pick<Head, "rows" | "gaps" | "samples" | "kernel_
     cells: tables.cells,
     samples: { time: times(samples.gap, samples.gap, head.samples).start, value: samples.value },
     kernels: { ...times(kernels.gap, kernels.length, head.kernel_rows), ...kernels },
+    communication: { ...communication, task: sums(communication.task_step) },
   };
 }
 

@@ -1,6 +1,7 @@
 // What is said above, below and beside the lanes: heading, legends, details of a task.
 
 import type { Arrow } from "./arrows";
+import { communicated } from "./communication";
 import { coordinates, rowOf, type Data, type Head, type Tasks } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
 import { counterpartFacts } from "./difference";
@@ -122,6 +123,7 @@ function ranInside(
   const made: HTMLElement[] = [];
   const facts = insideFacts(data.tasks, index, inside);
   if (facts.length) made.push(list(facts));
+  made.push(...communicated(head, data, index));
   if (head.kernels && inside) made.push(...longest(head.kernels, inside));
   if (head.kernels && head.kernel_rows.some((row) => row.rank === rank)) {
     made.push(button(shown ? "fold kernels (u)" : "kernels (u)", "every kernel under the rank, by stream", toggle));

@@ -8,13 +8,14 @@ export type OverlayLane = "against" | "ideal" | "whatif";
 
 export type NumberType = "u8" | "i16" | "i32" | "u32" | "f64";
 
-export type TableName = "tasks" | "gaps" | "links" | "phases" | "cells" | "samples" | "kernels" | "ghosts";
+export type TableName =
+  "tasks" | "gaps" | "links" | "phases" | "cells" | "samples" | "kernels" | "communication" | "ghosts";
 
 export type Span = "pipeline phase" | "step" | "capture";
 
 export type StandingName = "odd" | "waits" | "alike";
 
-export type TableInSight = "tasks" | "gaps" | "links" | "kernels";
+export type TableInSight = "tasks" | "gaps" | "links" | "kernels" | "communication";
 
 /** Columns of each table, as they travel. */
 export const COLUMNS = {
@@ -39,6 +40,7 @@ export const COLUMNS = {
   cells: ["rank", "step", "busy", "span"],
   samples: ["gap", "value"],
   kernels: ["gap", "length", "cut", "use", "name", "module", "lead"],
+  communication: ["task_step", "of", "exposed", "hidden"],
   ghosts: [
     "gap",
     "length",
@@ -255,6 +257,19 @@ export interface KernelHead {
   modules: string[];
 }
 
+/** An operation that communicates in groups of one role; null where the trace does not tell. `said` is what the groups are for, in a few words. */
+export interface Communicating {
+  role: string | null;
+  said: string;
+  operation: string | null;
+}
+
+/** Ranks that communicate with each other, by their own numbers, and for what. */
+export interface Group {
+  role: string;
+  ranks: number[];
+}
+
 /** One step; `error` is how far its makespan rate may be off because clocks differ. */
 export interface Step {
   step: number;
@@ -428,6 +443,10 @@ export interface Told {
   kernels: KernelHead | null;
   /** How to get them, if the traces hold some. */
   no_kernels: string | null;
+  /** What communicated in tasks. */
+  communicating: Communicating[];
+  /** Of ranks that communicate. */
+  groups: Group[];
   /** What changed to another run; None if the page shows one. */
   against: Against | null;
 }

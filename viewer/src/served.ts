@@ -13,6 +13,7 @@ import {
   type Tables,
 } from "./data";
 import { QueryError } from "./search";
+import { spans } from "./units";
 import type { Asked, Found, Inside, Part, TableInSight, Totals, Where } from "./schema";
 
 const SOON = 40; // milliseconds without movement after which what is in sight is loaded
@@ -28,7 +29,8 @@ export interface Wanted {
   unfolded: number[]; // those of the ranks whose kernels are in sight
 }
 
-const SENT: TableInSight[] = ["tasks", "gaps", "links", "kernels"]; // tables of what is in sight
+const SENT: TableInSight[] = ["tasks", "gaps", "links", "kernels", "communication"]; // tables of what is in sight
+
 /** Gives what a page that holds only a part of its run cannot know by itself. */
 export class Loader {
   private had: Wanted | null = null;
@@ -170,17 +172,4 @@ function place(extents: { from: number; to: number }[], counts: number[]): void 
     extent.from = at;
     extent.to = at += counts[index]!;
   });
-}
-
-/** "0-3,7": ascending numbers in few letters. */
-export function spans(numbers: number[]): string {
-  const sorted = [...numbers].sort((one, other) => one - other);
-  const parts: string[] = [];
-  for (let i = 0; i < sorted.length;) {
-    let j = i;
-    while (sorted[j + 1] === sorted[j]! + 1) j++;
-    parts.push(i === j ? String(sorted[i]) : `${sorted[i]}-${sorted[j]}`);
-    i = j + 1;
-  }
-  return parts.join(",");
 }

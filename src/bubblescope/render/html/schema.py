@@ -17,10 +17,12 @@ from bubblescope.render.palette import Pattern  # noqa: TC001  the schema of wha
 Lane = Literal["compute", "against", "ideal", "whatif", "comm", "host"]
 OverlayLane = Literal["against", "ideal", "whatif"]
 NumberType = Literal["u8", "i16", "i32", "u32", "f64"]
-TableName = Literal["tasks", "gaps", "links", "phases", "cells", "samples", "kernels", "ghosts"]
+TableName = Literal[
+    "tasks", "gaps", "links", "phases", "cells", "samples", "kernels", "communication", "ghosts"
+]
 Span = Literal["pipeline phase", "step", "capture"]
 StandingName = Literal["odd", "waits", "alike"]
-TableInSight = Literal["tasks", "gaps", "links", "kernels"]
+TableInSight = Literal["tasks", "gaps", "links", "kernels", "communication"]
 
 _TASKS: Final = (
     *("gap", "length", "busy", "lead", "kind", "microbatch", "chunk", "stage", "step", "peer"),
@@ -35,6 +37,7 @@ TABLES: Final[dict[TableName, tuple[str, ...]]] = {
     "cells": ("rank", "step", "busy", "span"),
     "samples": ("gap", "value"),
     "kernels": ("gap", "length", "cut", "use", "name", "module", "lead"),
+    "communication": ("task_step", "of", "exposed", "hidden"),
     "ghosts": _TASKS,
 }
 """Columns of each table, as `bubblescope.render.html.packing` makes them."""
@@ -302,6 +305,24 @@ class KernelHead(msgspec.Struct, frozen=True, kw_only=True):
     modules: list[str]
 
 
+class Communicating(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation that communicates in groups of one role; null where the trace does not tell.
+
+    `said` is what the groups are for, in a few words.
+    """
+
+    role: str | None
+    said: str
+    operation: str | None
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks that communicate with each other, by their own numbers, and for what."""
+
+    role: str
+    ranks: list[int]
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step; `error` is how far its makespan rate may be off because clocks differ."""
 
@@ -474,6 +495,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         samples: Where the values of counters are.
         kernels: None if the page was made without.
         no_kernels: How to get them, if the traces hold some.
+        communicating: What communicated in tasks.
+        groups: Of ranks that communicate.
         against: What changed to another run; None if the page shows one.
     """
 
@@ -506,6 +529,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     samples: list[SampleExtent]
     kernels: KernelHead | None
     no_kernels: str | None
+    communicating: list[Communicating]
+    groups: list[Group]
     against: Against | None
 
 

@@ -149,6 +149,7 @@ class Windows:
             gaps=self._drawn(self._data.gaps, gaps),
             links=self._linked(spans if whole else []),
             kernels=self._drawn(self._data.kernels, kernels),
+            communication=self._communicated(tasks),
         )
         tables = dict(part.tables_in_sight())
         roots = self._at[part.gaps["root"].to_numpy()] if len(gaps.ids) else gaps.ids
@@ -180,6 +181,17 @@ class Windows:
             start_ns=pl.Series(chosen.start_ns, dtype=pl.Int64) + origin_ns,
             end_ns=pl.Series(chosen.end_ns, dtype=pl.Int64) + origin_ns,
         )
+
+    def _communicated(self, tasks: Chosen) -> pl.DataFrame:
+        """Return what communicated in those of the chosen tasks that are themselves."""
+        at = self._data.communication["at"].to_numpy()
+        own = np.flatnonzero(tasks.merged == 0)
+        first, last = (np.searchsorted(at, tasks.ids[own], side) for side in ("left", "right"))
+        count = last - first
+        rows = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
+        place = pl.Series(np.repeat(own, count), dtype=pl.Int64)
+        sent: pl.DataFrame = self._data.communication[rows]
+        return sent.with_columns(at=place)
 
     def _linked(self, spans: Iterable[tuple[int, int]]) -> pl.DataFrame:
         """Return the links whose source is among some tasks."""
