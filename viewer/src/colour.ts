@@ -1,7 +1,7 @@
 // Which colour each block has: by what it is, or by something that is known of it.
 
 import { changeOf, signed } from "./against";
-import type { Data, Head, Lane, Numbers, Spread, Tasks } from "./data";
+import { usualLength, type Data, type Head, type Lane, type Numbers, type Tasks } from "./data";
 import { inkOn, lineOn } from "./light";
 import { blend } from "./raster";
 import { duration, roundStep } from "./units";
@@ -134,13 +134,11 @@ function byChunk({ chunk, pairChunk }: Tasks): Scheme {
 }
 
 function byLength(head: Head, tasks: Tasks): Scheme {
-  const key = (kind: number, stage: number): number => kind * 65536 + stage + 1;
-  const middles = new Map(head.spread.map(({ kind, stage, middle }: Spread) => [key(kind, stage ?? -1), middle]));
+  const usual = usualLength(head.spread);
   const codes = new Uint8Array(tasks.kind.length).fill(RATIOS.length);
   for (let task = 0; task < codes.length; task++) {
-    const middle = middles.get(key(tasks.kind[task]!, tasks.stage[task]!));
-    if (!middle) continue;
-    const ratio = (tasks.end[task]! - tasks.start[task]!) / middle;
+    const ratio = (tasks.end[task]! - tasks.start[task]!) / usual(tasks.kind[task]!, tasks.stage[task]!);
+    if (isNaN(ratio)) continue;
     codes[task] = RATIOS.findLastIndex(([least]) => ratio >= least);
   }
   const legend = RATIOS.map(([, fill, meaning]): [string, string] => [fill, meaning]);

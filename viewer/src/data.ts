@@ -9,6 +9,7 @@ import {
   type NumberType,
   type Rank,
   type Row,
+  type Spread,
   type TableName,
 } from "./schema";
 
@@ -265,4 +266,12 @@ export function rowsByRank(head: Head, lane: Lane): Row[][] {
   const found = head.ranks.map((): Row[] => []);
   for (const row of head.rows) if (row.lane === lane) found[row.rank]!.push(row);
   return found;
+}
+
+const KINDS = 64; // more than there are
+
+/** The median length of tasks of a kind and stage, -1 where that is not known; NaN where there is none. */
+export function usualLength(spread: Spread[]): (kind: number, stage: number) => number {
+  const middles = new Map(spread.map(({ kind, stage, middle }) => [((stage ?? -1) + 1) * KINDS + kind, middle]));
+  return (kind, stage) => middles.get((stage + 1) * KINDS + kind) || NaN;
 }

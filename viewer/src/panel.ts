@@ -2,7 +2,7 @@
 
 import type { Arrow } from "./arrows";
 import { communicated } from "./communication";
-import { coordinates, rowOf, type Data, type Head, type Tasks } from "./data";
+import { coordinates, rowOf, usualLength, type Data, type Head, type Tasks } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
 import { counterpartFacts } from "./difference";
 import { insideFacts, longest } from "./kernels";
@@ -146,11 +146,10 @@ function hinted(text: string): HTMLElement {
 
 /** The median of tasks of the same kind and stage, and how this one compares. */
 function usual(head: Head, { tasks }: Data, index: number): string | null {
-  const stage = tasks.stage[index]! < 0 ? null : tasks.stage[index];
-  const like = head.spread.find((spread) => spread.kind === tasks.kind[index] && spread.stage === stage);
-  if (!like?.middle) return null;
-  const ratio = (tasks.end[index]! - tasks.start[index]!) / like.middle;
-  return `${duration(like.middle)}; this is ${ratio.toFixed(2)} of it`;
+  const middle = usualLength(head.spread)(tasks.kind[index]!, tasks.stage[index]!);
+  if (isNaN(middle)) return null;
+  const ratio = (tasks.end[index]! - tasks.start[index]!) / middle;
+  return `${duration(middle)}; this is ${ratio.toFixed(2)} of it`;
 }
 
 export function sinceStep(head: Head, step: number, time: number): string | null {

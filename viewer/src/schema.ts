@@ -17,6 +17,26 @@ export type StandingName = "odd" | "waits" | "alike";
 
 export type TableInSight = "tasks" | "gaps" | "links" | "kernels" | "communication";
 
+export type SearchColumn =
+  | "rank"
+  | "host"
+  | "standing"
+  | "lane"
+  | "step"
+  | "length"
+  | "cause"
+  | "kind"
+  | "stage"
+  | "chunk"
+  | "microbatch"
+  | "peer"
+  | "pair"
+  | "pair_chunk"
+  | "name"
+  | "slowness"
+  | "gained"
+  | "lost";
+
 /** Columns of each table, as they travel. */
 export const COLUMNS = {
   tasks: [
@@ -479,6 +499,32 @@ export interface Part {
   columns: Record<TableInSight, Column[]>;
   /** Of each of them in bytes. */
   sizes: Record<TableInSight, number>;
+}
+
+/** What a search asks of a column of tasks or gaps; what is not known meets none. */
+export interface Condition {
+  /** Of which. Kinds and causes are numbers in the head; `length` is in ns; `slowness` is how many times as long as the median of its kind and stage a task takes; `gained` and `lost` are by how many ns it is shorter or longer in B than in A. */
+  column: SearchColumn;
+  /** From where on. */
+  least?: number | null;
+  /** Up to where. */
+  most?: number | null;
+  /** Whether neither of these is within. */
+  open?: boolean;
+  /** Of a host, a part of its name; of a task, a part of its name in any case; of a lane or a standing, all of it. */
+  text?: string | null;
+}
+
+/** One word of a search: any of some sets of conditions has to hold whole, or if negated none. */
+export interface SearchWord {
+  any: Condition[][];
+  negated: boolean;
+}
+
+/** What a query asks for, as `viewer/src/search.ts` reads it: any of some sets of words holds whole. */
+export interface Search {
+  what: "task" | "gap";
+  sets: SearchWord[][];
 }
 
 /** What a server's search found: of what, how many, and the first of them by their number. */

@@ -14,7 +14,7 @@ import {
 } from "./data";
 import { QueryError } from "./search";
 import { spans } from "./units";
-import type { Asked, Found, Inside, Part, TableInSight, Totals, Where } from "./schema";
+import type { Asked, Found, Inside, Part, Search, TableInSight, Totals, Where } from "./schema";
 
 const SOON = 40; // milliseconds without movement after which what is in sight is loaded
 const OVERVIEW = 300_000; // pixels of all ranks together of which the overview consists
@@ -148,8 +148,10 @@ export class Loader {
     return (await answer.json()) as Inside;
   }
 
-  async find(query: string): Promise<Found> {
-    const answer = (await (await this.get("find", { query })).json()) as Found & { error?: string };
+  async find(search: Search): Promise<Found> {
+    const answer = (await (await this.get("find", { search: JSON.stringify(search) })).json()) as Found & {
+      error?: string;
+    };
     if (answer.error !== undefined) throw new QueryError(answer.error);
     return answer;
   }

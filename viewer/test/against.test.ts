@@ -4,7 +4,7 @@ import { Alignment, changeOf, counterpartOf, signed, stepEnd } from "../src/agai
 import { scheme } from "../src/colour";
 import type { Change } from "../src/data";
 import { changeText, comparedVerdict, differences, counterpartFacts, names, pairText } from "../src/difference";
-import { find } from "../src/search";
+import { sought } from "./sought";
 import { initial } from "../src/state";
 import { totals } from "../src/totals";
 import { made } from "./made";
@@ -165,7 +165,7 @@ test("a stretch is about A alone", () => {
 });
 
 describe("searching", () => {
-  const found = (query: string): number[] => [...find(query, TWO.head, TWO.data).items];
+  const found = (query: string): number[] => [...sought(query, TWO.head, TWO.data).items];
   test("what was gained or lost, in both runs", () => {
     expect(found("lost>1ns")).toEqual([0, 3, 5, 6]);
     expect(found("lost>2ns")).toEqual([5, 6]);
@@ -176,7 +176,7 @@ describe("searching", () => {
   });
 
   test("of one run it is an error", () => {
-    expect(() => find("lost>1ms", ALONE.head, ALONE.data)).toThrow("pages of two runs");
+    expect(() => sought("lost>1ms", ALONE.head, ALONE.data)).toThrow("pages of two runs");
   });
 });
 

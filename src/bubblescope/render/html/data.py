@@ -26,6 +26,7 @@ from bubblescope.render.html.packing import (
     TASK_ROW,
     arranged,
     cells_of,
+    changes_of,
     counterparts_of,
     extents,
     gap_columns,
@@ -237,6 +238,7 @@ class Outline(NamedTuple):
         tasks = arranged(self.timeline, self.overlays, self.ranks)
         if self.pairs is not None:
             tasks = tasks.with_columns(counterparts_of(tasks, self.pairs))
+            tasks = tasks.with_columns(changes_of(tasks))
         if self.timeline.budget.height:
             tasks = tasks.with_columns(**sums_in_tasks(tasks, self.timeline.budget))
         moved = Communication.of(tasks, self.timeline.budget)

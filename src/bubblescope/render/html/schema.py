@@ -24,6 +24,27 @@ Span = Literal["pipeline phase", "step", "capture"]
 StandingName = Literal["odd", "waits", "alike"]
 TableInSight = Literal["tasks", "gaps", "links", "kernels", "communication"]
 
+SearchColumn = Literal[
+    "rank",
+    "host",
+    "standing",
+    "lane",
+    "step",
+    "length",
+    "cause",
+    "kind",
+    "stage",
+    "chunk",
+    "microbatch",
+    "peer",
+    "pair",
+    "pair_chunk",
+    "name",
+    "slowness",
+    "gained",
+    "lost",
+]
+
 _TASKS: Final = (
     *("gap", "length", "busy", "lead", "kind", "microbatch", "chunk", "stage", "step", "peer"),
     *("pair", "pair_chunk", "name"),
@@ -570,6 +591,41 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[int]
     columns: dict[TableInSight, list[Column]]
     sizes: dict[TableInSight, int]
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a search asks of a column of tasks or gaps; what is not known meets none.
+
+    Attributes:
+        column: Of which. Kinds and causes are numbers in the head; `length` is in ns; `slowness` is
+            how many times as long as the median of its kind and stage a task takes; `gained` and `lost`
+            are by how many ns it is shorter or longer in B than in A.
+        least: From where on.
+        most: Up to where.
+        open: Whether neither of these is within.
+        text: Of a host, a part of its name; of a task, a part of its name in any case; of a lane or
+            a standing, all of it.
+    """
+
+    column: SearchColumn
+    least: float | None = None
+    most: float | None = None
+    open: bool = False
+    text: str | None = None
+
+
+class SearchWord(msgspec.Struct, frozen=True, kw_only=True):
+    """One word of a search: any of some sets of conditions has to hold whole, or if negated none."""
+
+    any: list[list[Condition]]
+    negated: bool
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query asks for, as `viewer/src/search.ts` reads it: any of some sets of words."""
+
+    what: Literal["task", "gap"]
+    sets: list[list[SearchWord]]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

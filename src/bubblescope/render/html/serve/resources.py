@@ -13,7 +13,7 @@ from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page
-from bubblescope.render.html.schema import Asked, Found, Inside, Totals, Where
+from bubblescope.render.html.schema import Asked, Found, Inside, Search, Totals, Where
 from bubblescope.render.html.serve.asked import positions, sight, span_ns
 from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.whatifs import Asking
@@ -120,7 +120,7 @@ class Resources:
 
     def _find(self, asked: Mapping[str, str]) -> Found | dict[str, str]:
         try:
-            return find(self._data, asked["query"])
+            return find(self._data, msgspec.json.decode(asked["search"], type=Search))
         except QueryError as error:
             return {"error": str(error)}
 
