@@ -44,11 +44,13 @@ GAPS = ("idle>2ms", "idle<=1ms", "cause:warm", "cause:slow", "cause:cool", "caus
 EITHER = ("rank:0-5", "rank:7", "odd", "step:1", "step:0,2", "host:node", "host:x")
 
 
-def queries(seed: int, count: int) -> list[str]:
+def queries(seed: int, count: int, lengths: list[int]) -> list[str]:
+    """Searches of words that mean something, some about lengths that tasks have to the nanosecond."""
     rng = random.Random(seed)
+    exact = [f"dur{sign}{length}" for length in lengths for sign in (">", ">=", "<", "<=")]
     made = []
     for _ in range(count):
-        words = (*rng.choice([TASKS, GAPS]), *EITHER)
+        words = (*rng.choice([(*TASKS, *exact), GAPS]), *EITHER)
         sets = [
             rng.choices(words, k=rng.choice([1, 1, 2, 3])) for _ in range(rng.choice([1, 1, 2]))
         ]
@@ -69,7 +71,7 @@ def test_random_searches_find_the_same_in_both(browser, tmp_path):
     page = context.new_page()
     page.goto(html.write(view, tmp_path / "view.html").as_uri())
     until(page, "!!window.bubblescope")
-    asked = queries(7, 300)
+    asked = queries(7, 300, (run.tasks["end_ns"] - run.tasks["start_ns"]).head(5).to_list())
     answers = page.evaluate(SOUGHT, asked)
     context.close()
     sizes = []
