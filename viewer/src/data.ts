@@ -68,6 +68,7 @@ export interface Tasks extends Spans, Part {
   copying?: Numbers; // and did neither
   certainty?: Numbers; // that it is what it was inferred to be, in per cent; -1 where the trace states it
   counterpart?: Numbers; // how many rows further the same task of another run is; 0 if it has none
+  change?: Numbers; // where not all rows are here: by how much it is longer in B, ns
 }
 
 /** Kernels as columns, in the order of their rows; start and end are as they are drawn. */

@@ -44,6 +44,7 @@ export interface Unfolding {
  * All that is known of a task.
  *
  * @param go shows another
+ * @param goFar shows one that is not here, by its number among all of the run
  * @param off how much later a task of another run is than where its step would begin with this run's
  */
 export function details(
@@ -52,6 +53,7 @@ export function details(
   index: number,
   arrows: Arrow[],
   go: (task: number) => void,
+  goFar: (id: number) => void,
   unfolding: Unfolding,
   off = 0,
 ): HTMLElement {
@@ -66,7 +68,7 @@ export function details(
     ["run", head.against ? (other ? "B" : "A") : null],
     ["certainty", inferred(head, data.tasks, index)],
     ["duration", `${duration(length)} (${exact(length)})`],
-    ...(head.against && (other || row.lane === "compute") ? counterpartFacts(data.tasks, index, go) : []),
+    ...(head.against && (other || row.lane === "compute") ? counterpartFacts(data.tasks, index, go, goFar) : []),
     ["usual here", other ? null : usual(head, data, index)],
     ["micro-batch", known(microbatch[index]!)],
     [

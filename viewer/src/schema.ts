@@ -358,6 +358,8 @@ export interface Against {
   notes: string[];
   /** What ± is; null where no noise is known. */
   noise: string | null;
+  /** By how many ns a task has to change to be of the next colour, ascending; the last is a round number that nearly no change exceeds. */
+  scale: number[];
   /** Which step is which, in the order of A's. */
   pairs: Pair[];
   /** Of the ranks of B, by the place on the page of those that they stand against. */
@@ -521,7 +523,7 @@ export interface SearchWord {
   negated: boolean;
 }
 
-/** What a query asks for, as `viewer/src/search.ts` reads it: any of some sets of words holds whole. */
+/** What a query asks for, as `viewer/src/search.ts` reads it: any of some sets of words. */
 export interface Search {
   what: "task" | "gap";
   sets: SearchWord[][];

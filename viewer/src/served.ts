@@ -27,6 +27,7 @@ export interface Wanted {
   ranks: number[]; // by index
   lanes: string[];
   unfolded: number[]; // those of the ranks whose kernels are in sight
+  shift: number; // by how much the lanes of another run are moved, ns
 }
 
 const SENT: TableInSight[] = ["tasks", "gaps", "links", "kernels", "communication"]; // tables of what is in sight
@@ -59,6 +60,7 @@ export class Loader {
       ranks: this.head.ranks.map((_, index) => index),
       lanes,
       unfolded: [],
+      shift: 0,
     });
   }
 
@@ -93,9 +95,9 @@ export class Loader {
     clearTimeout(this.waiting);
   }
 
-  private has({ start, perPixel, columns, ranks, lanes, unfolded }: Wanted): boolean {
+  private has({ start, perPixel, columns, ranks, lanes, unfolded, shift }: Wanted): boolean {
     const { had } = this;
-    if (!had || !lanes.every((lane) => had.lanes.includes(lane))) return false;
+    if (had?.shift !== shift || !lanes.every((lane) => had.lanes.includes(lane))) return false;
     const here = new Set(had.ranks);
     if (!ranks.every((rank) => here.has(rank)) || !unfolded.every((rank) => had.unfolded.includes(rank))) return false;
     const slack = perPixel * 1e-6;
@@ -107,7 +109,7 @@ export class Loader {
   }
 
   private async load(wanted: Wanted, signal?: AbortSignal): Promise<Data> {
-    const { start, perPixel, columns, ranks, lanes, unfolded } = wanted;
+    const { start, perPixel, columns, ranks, lanes, unfolded, shift } = wanted;
     const rows = this.rows;
     const asked = {
       ...(this.asking ? { ask: this.asking } : {}),
@@ -117,6 +119,7 @@ export class Loader {
       ranks: spans(ranks),
       lanes: lanes.join(","),
       unfolded: spans(unfolded),
+      shift: String(shift),
     };
     const bytes = new Uint8Array(await (await this.get("window", asked, signal)).arrayBuffer());
     const size = new DataView(bytes.buffer).getUint32(0, true);

@@ -37,12 +37,23 @@ describe("which task is which", () => {
     expect(changeText(tasks, 5)).toBe("\nfrom A to B: +30 ns");
     expect(changeText(tasks, 2)).toBe("\nno counterpart in the other run");
     const shown: number[] = [];
-    const facts = counterpartFacts(tasks, 6, (one) => shown.push(one));
+    const nowhere = (): void => undefined;
+    const facts = counterpartFacts(tasks, 6, (one) => shown.push(one), nowhere);
     expect(facts.map(([name]) => name)).toEqual(["from A to B", "in A"]);
     expect(facts[0]![1]).toMatch(/^\+30 ns, \+30.00 %: one pair of tasks/);
     (facts[1]![1] as HTMLElement).click();
     expect(shown).toEqual([5]);
-    expect(counterpartFacts(tasks, 7, () => undefined)[0]![0]).toBe("in the other run");
+    const part = {
+      ...tasks,
+      id: Int32Array.from(tasks.kind, (_, index) => 100 + 2 * index),
+      change: tasks.start.map(() => 9),
+    };
+    const far = counterpartFacts({ ...part, counterpart: tasks.counterpart!.map(() => 7) }, 6, nowhere, (id) =>
+      shown.push(id),
+    );
+    (far[1]![1] as HTMLElement).click();
+    expect(shown).toEqual([5, 119]);
+    expect(counterpartFacts(tasks, 7, nowhere, nowhere)[0]![0]).toBe("in the other run");
   });
 });
 

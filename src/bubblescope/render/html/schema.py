@@ -64,7 +64,10 @@ TABLES: Final[dict[TableName, tuple[str, ...]]] = {
 """Columns of each table, as `bubblescope.render.html.packing` makes them."""
 
 OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
-    "tasks": ("computing", "communicating", "copying", "certainty", "counterpart", "id", "merged"),
+    "tasks": (
+        *("computing", "communicating", "copying", "certainty", "counterpart", "change"),
+        *("id", "merged"),
+    ),
     "gaps": ("id", "root_id", "merged"),
     "kernels": ("id", "merged"),
 }
@@ -72,7 +75,8 @@ OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
 
 `certainty` is the probability in per cent that a task is what it was inferred to be, -1 where the trace
 states it. `counterpart`, on a page of two runs, is how many rows further the same task of the other run
-is; 0 if it has none.
+is; 0 if it has none. `change`, where only a part of the rows is there, is by how many ns it is longer
+in B.
 """
 
 
@@ -418,6 +422,8 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
         differs: What the runs do not have in common, a sentence each.
         notes: What to know before believing it.
         noise: What ± is; null where no noise is known.
+        scale: By how many ns a task has to change to be of the next colour, ascending; the last is
+            a round number that nearly no change exceeds.
         pairs: Which step is which, in the order of A's.
         rates: Of the ranks of B, by the place on the page of those that they stand against.
     """
@@ -430,6 +436,7 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
     differs: list[str]
     notes: list[str]
     noise: str | None
+    scale: list[int]
     pairs: list[Pair]
     rates: list[RankRates | None]
 

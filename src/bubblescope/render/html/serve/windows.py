@@ -15,7 +15,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from bubblescope.render.html.data import Places
-from bubblescope.render.html.packing import packed
+from bubblescope.render.html.packing import CHANGE, packed
 from bubblescope.render.html.schema import Part
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bubblescope.model.arrays import Ints
     from bubblescope.render.html.data import PageData
-    from bubblescope.render.html.schema import Extent, TableInSight
+    from bubblescope.render.html.schema import Extent, Row, TableInSight
 
 _WHOLE: Final = 200_000
 """Tasks up to which all that are in sight are sent."""
@@ -44,6 +44,7 @@ class Sight(msgspec.Struct, frozen=True):
         ranks: Ranks in sight, as positions on the page.
         lanes: Names of the lanes in sight.
         unfolded: Those of the ranks whose kernels are in sight.
+        shift_ns: By how much the lanes of another run are moved.
     """
 
     start_ns: float
@@ -52,6 +53,14 @@ class Sight(msgspec.Struct, frozen=True):
     ranks: frozenset[int]
     lanes: frozenset[str]
     unfolded: frozenset[int] = frozenset()
+    shift_ns: int = 0
+
+    def on(self, row: Row) -> Sight:
+        """Return the same on the clock of a row's lane."""
+        shift_ns = _shift_ns(row, self)
+        return (
+            msgspec.structs.replace(self, start_ns=self.start_ns - shift_ns) if shift_ns else self
+        )
 
     @property
     def end_ns(self) -> float:
@@ -73,6 +82,10 @@ class Chosen(NamedTuple):
     end_ns: Ints
     merged: Ints
 
+    def later(self, by_ns: int) -> Chosen:
+        """Return the same, drawn later."""
+        return self._replace(start_ns=self.start_ns + by_ns, end_ns=self.end_ns + by_ns)
+
 
 class Windows:
     """Cuts what is in sight out of what a page would hold.
@@ -92,6 +105,9 @@ class Windows:
             column.rank("dense").cast(pl.Int64).to_numpy()
             for column in (data.tasks["kind"], data.gaps["cause"], data.kernels["use"])
         )
+        if data.told.against is not None:
+            scale = data.told.against.scale
+            self._kinds = self._kinds * 2 * (len(scale) + 1) + _classes(data, scale)
         own = data.tasks.with_row_index("at").drop_nulls("task").sort("task")
         self._at = own["at"].cast(pl.Int64).to_numpy()  # of each row of the timeline's tasks
         source = self._at[data.links["source"].to_numpy()]
@@ -114,7 +130,7 @@ class Windows:
         All tasks, gaps and kernels have their number among all of the run as `id`.
         """
         spans = [
-            _span(self._task_times, row, sight)
+            _span(self._task_times, row, sight.on(row))
             if row.rank in sight.ranks and row.lane in sight.lanes
             else (0, 0)
             for row in self._rows
@@ -125,7 +141,10 @@ class Windows:
         ]
         whole = sum(last - first for first, last in spans) <= _WHOLE
         chosen = [
-            _chosen(self._task_times, self._kinds, span, sight, whole=whole) for span in spans
+            _chosen(self._task_times, self._kinds, span, sight.on(row), whole=whole).later(
+                _shift_ns(row, sight)
+            )
+            for row, span in zip(self._rows, spans, strict=True)
         ]
         idle = [
             _chosen(self._gap_times, self._causes, span, sight, whole=whole) for span in gap_spans
@@ -158,6 +177,8 @@ class Windows:
             tables[name] = tables[name].with_columns(
                 id=pl.Series(sent_of.ids), merged=pl.Series(sent_of.merged)
             )
+        if CHANGE in part.tasks.columns:
+            tables["tasks"] = tables["tasks"].with_columns(change=part.tasks[CHANGE].fill_null(0))
         tables["gaps"] = tables["gaps"].with_columns(root_id=pl.Series(roots))
         sent = {name: packed(frame, _EFFORT) for name, frame in tables.items()}
         text = msgspec.json.encode(
@@ -201,6 +222,19 @@ class Windows:
             if first < last
         ]
         return pl.concat(parts) if parts else self._links.clear()
+
+
+def _shift_ns(row: Row, sight: Sight) -> int:
+    """Return by how much later a row is drawn than its times say."""
+    return sight.shift_ns if row.lane == "against" else 0
+
+
+def _classes(data: PageData, scale: list[int]) -> Ints:
+    """Number tasks by how much they changed, so that only those are merged that look alike."""
+    change = data.tasks[CHANGE].to_numpy()  # NaN where it is not known
+    far = np.searchsorted([*scale, np.inf], np.abs(change), side="right")
+    found: Ints = np.where(change < 0, -far, far) % (2 * (len(scale) + 1))
+    return found
 
 
 def _times(frame: pl.DataFrame, origin_ns: int) -> tuple[Ints, Ints]:
