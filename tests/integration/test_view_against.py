@@ -229,6 +229,16 @@ class TestVerdict:
         assert app(page, "state.mode") == "kind"
 
 
+def test_the_ideal_is_shown_when_it_is_asked_for_and_only_then(opened, runs):
+    page = opened(runs[0], against=runs[1], as_it_opens=True)
+    button = page.get_by_role("button", name="ideal", exact=True)
+    for shown in (False, True, False):
+        assert button.get_attribute("aria-pressed") == str(shown).lower()
+        lanes = {place["row"]["lane"] for place in state(page, "places")}
+        assert lanes == {"compute", "against"} | ({"ideal"} if shown else set())
+        button.click()
+
+
 class TestServed:
     """The same page of runs that are loaded as they come into sight."""
 
