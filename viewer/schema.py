@@ -28,7 +28,7 @@ def typescript() -> str:
     named = {name: value for name, value in vars(schema).items() if get_origin(value) is Literal}
     parts = [
         "// Made by viewer/schema.py of src/bubblescope/render/html/schema.py: change that, not this.",
-        *(f"export type {name} = {_type(value, {})};" for name, value in named.items()),
+        *(_alias(name, value) for name, value in named.items()),
         _table("COLUMNS", "Columns of each table, as they travel.", schema.TABLES),
     ]
     known = {value: name for name, value in named.items()}
@@ -38,6 +38,14 @@ def typescript() -> str:
         if isinstance(value, type) and issubclass(value, msgspec.Struct)
     ]
     return "\n\n".join([*parts, *(_interface(struct, known) for struct in structs)]) + "\n"
+
+
+def _alias(name: str, value: Any) -> str:
+    line = f"export type {name} = {_type(value, {})};"
+    if len(line) <= _WIDTH:
+        return line
+    members = "\n".join(f"  | {_quoted(one)}" for one in get_args(value))
+    return f"export type {name} =\n{members};"
 
 
 def _table(name: str, meaning: str, columns: dict[str, tuple[str, ...]]) -> str:

@@ -11,6 +11,7 @@ import sys
 from urllib.parse import urlsplit
 
 import numpy as np
+import polars as pl
 import pytest
 
 from bubblescope.analysis.asking import read
@@ -18,10 +19,11 @@ from bubblescope.analysis.view import View
 from bubblescope.facade import Trace, whatif
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve import windows
-from bubblescope.render.html.serve.query import QueryError, find, totals
+from bubblescope.render.html.serve.query import totals
 from bubblescope.render.html.serve.resources import Resources
 from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Sight, Windows
+from communicating import communicating
 from serving import ALL, get, serving, unpacked, window
 from synthetic import hostile, one_f_one_b
 from viewing import context_of, until
@@ -188,37 +190,25 @@ class TestQuestions:
         assert found.busy + found.idle == found.spanned
         assert sum(found.causes) <= found.idle
 
-    @pytest.mark.parametrize(
-        ("query", "holds"),
-        [
-            ("rank:1 kind:B mb:2-3", lambda t: t["rank"] == 1 and t["microbatch"] in {2, 3}),
-            ("kind:forward step:0", lambda t: t["kind"] == "forward" and t["step"] == 0),
-            ("lane:comm", lambda t: t["lane"] == "comm"),
-            ("dur>2ms", lambda t: t["end_ns"] - t["start_ns"] > 2_000_000),
-            ("stage:0,3 dur<5ms", lambda t: t["stage"] in {0, 3}),
-        ],
-    )
-    def test_a_search_finds_what_its_words_say(self, data, query, holds):
-        kinds = {"kind:B": "backward"}
-        found = find(data, query)
-        expected = [
-            index
-            for index, task in enumerate(data.tasks.iter_rows(named=True))
-            if task["task"] is not None
-            and holds(task)
-            and all(task["kind"] == kind for word, kind in kinds.items() if word in query)
-            and (task["end_ns"] - task["start_ns"] < 5_000_000 or "dur<" not in query)
-        ]
-        assert found.ids == expected
-        assert found.count == len(expected) > 0
-
-    @pytest.mark.parametrize("query", ["kind:X", "mb:one", "rank:"])
-    def test_a_search_that_means_nothing_says_why(self, data, served, query):
-        with pytest.raises(QueryError, match=query.split(":")[0]):
-            find(data, query)
-        status, _, content = get(served, "find", query=query)
+    def test_a_search_that_asks_too_much_says_so(self, served):
+        one = {"any": [[{"column": "microbatch", "least": 1}]] * 501, "negated": False}
+        search = json.dumps({"what": "task", "sets": [[one]]})
+        status, _, content = get(served, "find", search=search)
         assert status == 200
-        assert json.loads(content)["error"]
+        assert "too much to search for" in json.loads(content)["error"]
+
+    def test_what_communicated_in_tasks_comes_with_those_that_are_themselves(self):
+        data = PageData.of(View.of(communicating(one_f_one_b())))
+        rng = np.random.default_rng(3)
+        ids = np.sort(rng.choice(len(data.tasks), 200, replace=False))
+        merged = rng.integers(0, 2, len(ids))
+        part = Windows(data)._communicated(windows.Chosen(ids, ids, ids, merged))
+        wanted = data.communication.with_columns(
+            at=pl.col("at").replace_strict(ids, range(200), default=-1)
+        )
+        wanted = wanted.filter(pl.col("at").is_in(np.flatnonzero(merged == 0).tolist()))
+        assert part.equals(wanted)
+        assert part.height > 100
 
     def test_hostile_names_stay_text(self):
         page = Resources(PageData.of(View.of(hostile()))).answer("", {})[1].decode()
@@ -333,6 +323,11 @@ def test_the_page_looks_like_the_one_that_holds_everything(data, served, browser
             page.keyboard.press(press)
             page.wait_for_timeout(400)
             looks.append(page.evaluate("document.querySelector('canvas.lanes').toDataURL()"))
+        page.keyboard.press(
+            "f"
+        )  # the strip of the whole run, with the same window on it as at first
+        page.wait_for_timeout(400)
+        looks.append(page.evaluate("document.querySelector('canvas.minimap').toDataURL()"))
         assert failures == []
         shots.append(looks)
         context.close()

@@ -9,13 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.view import View
 from bubblescope.model.errors import SourceError
+from bubblescope.model.kinds import Kind
 from bubblescope.render.html.blocks import served, telling
 from bubblescope.render.html.blocks.layout import INDEX, TOLD, Levels
 from bubblescope.render.html.blocks.served import Blocks
 from bubblescope.render.html.data import PageData
-from bubblescope.render.html.serve.query import QueryError
+from bubblescope.render.html.schema import Condition, Search, SearchWord
 from bubblescope.render.html.serve.resources import Whole
 from bubblescope.render.html.serve.windows import Sight
 from bubblescope.sources.dataset.store import Folder
@@ -127,18 +129,30 @@ def test_numbers_lead_to_where_tasks_gaps_and_their_roots_are(pair):
         pair.blocks.where("task", len(pair.timeline))
 
 
+def word(column, least=None, most=None, text=None, *, negated=False):
+    asked = Condition(column=column, least=least, most=least if most is None else most, text=text)
+    return SearchWord(any=[[asked]], negated=negated)
+
+
+FORWARD, BACKWARD = (list(Kind).index(kind) for kind in (Kind.FORWARD, Kind.BACKWARD))
+WARM_UP = list(Cause).index(Cause.WARM_UP)
+
+
 @pytest.mark.parametrize(
-    "query",
-    ["rank:1", "F1", "kind:backward step:1", "dur>5ms", "idle>1ms", "cause:warm", "mb:0 or B1"],
+    ("what", "sets"),
+    [
+        ("task", [[word("rank", 1)]]),
+        ("task", [[word("kind", FORWARD), word("microbatch", 1)]]),
+        ("task", [[word("kind", BACKWARD), word("step", 1, negated=True)]]),
+        ("task", [[word("length", 5e6, 1e12)], [word("slowness", 1.01, 100)]]),
+        ("task", [[word("standing", text="odd")], [word("name", text="1")]]),
+        ("gap", [[word("length", 1e6, 1e12)]]),
+        ("gap", [[word("cause", WARM_UP)], [word("host", text="0"), word("step", 0, 1)]]),
+    ],
 )
-def test_a_search_finds_what_one_of_the_whole_run_finds(pair, query):
-    try:
-        expected = pair.whole.find(query)
-    except QueryError as error:
-        with pytest.raises(QueryError, match=str(error).split(":")[0]):
-            pair.blocks.find(query)
-        return
-    found = pair.blocks.find(query)
+def test_a_search_finds_what_one_of_the_whole_run_finds(pair, what, sets):
+    search = Search(what=what, sets=sets)
+    found, expected = pair.blocks.find(search), pair.whole.find(search)
     assert (found.what, found.count) == (expected.what, expected.count)
     for mine, its in list(zip(found.ids, expected.ids, strict=True))[::11]:
         assert pair.blocks.where(found.what, mine) == pair.whole.where(found.what, its)

@@ -7,9 +7,16 @@ import polars as pl
 import pytest
 
 from bubblescope import Timeline
+from bubblescope.analysis.view import View
+from bubblescope.model import units
+from bubblescope.render.html import page as html
+from bubblescope.render.html.data import PageData
+from bubblescope.render.html.serve import windows
+from bubblescope.render.html.serve.windows import Sight, Windows
 from bubblescope.render.text.compare import Comparison
+from serving import serving
 from two_runs import MS, injected, made, noisy
-from viewing import app, barriers, screen, state, until, where
+from viewing import app, barriers, context_of, screen, state, task_at, until, where
 
 pytestmark = pytest.mark.browser
 
@@ -220,3 +227,86 @@ class TestVerdict:
         page = opened(runs[0])
         assert page.get_by_role("tab", name="Difference").count() == 0
         assert app(page, "state.mode") == "kind"
+
+
+def test_the_ideal_is_shown_when_it_is_asked_for_and_only_then(opened, runs):
+    page = opened(runs[0], against=runs[1], as_it_opens=True)
+    button = page.get_by_role("button", name="ideal", exact=True)
+    for shown in (False, True, False):
+        assert button.get_attribute("aria-pressed") == str(shown).lower()
+        lanes = {place["row"]["lane"] for place in state(page, "places")}
+        assert lanes == {"compute", "against"} | ({"ideal"} if shown else set())
+        button.click()
+
+
+class TestServed:
+    """The same page of runs that are loaded as they come into sight."""
+
+    @pytest.fixture
+    def pair(self, runs):
+        before, after, _ = runs
+        return View.of(before, against=Comparison.of(before, after, labels=("A", "B")))
+
+    def test_it_looks_like_the_page_that_holds_both(self, pair, browser, tmp_path):
+        looks = []
+        with serving(PageData.of(pair)) as server:
+            for url in (html.write(pair, tmp_path / "view.html").as_uri(), server.url):
+                context = context_of(browser, viewport={"width": 1000, "height": 600})
+                page = context.new_page()
+                page.goto(url)
+                until(page, "!!window.bubblescope")
+                shots = []
+                for key in ("f", "1", "0", "w", "n"):  # steps 1 and 0 lay B elsewhere
+                    page.keyboard.press(key)
+                    page.wait_for_timeout(400)
+                    shots.append(
+                        page.evaluate("document.querySelector('canvas.lanes').toDataURL()")
+                    )
+                looks.append(shots)
+                context.close()
+        assert [one == other for one, other in zip(*looks, strict=True)] == [True] * 5
+        assert len(set(looks[0])) > 3
+
+    def test_a_task_leads_to_itself_in_the_other_run(self, pair, runs, browser):
+        _, _, truth = runs
+        with serving(PageData.of(pair)) as server:
+            context = context_of(browser, viewport={"width": 1000, "height": 700})
+            page = context.new_page()
+            page.goto(server.url)
+            until(page, "!!window.bubblescope")
+            page.keyboard.press("1")
+            page.wait_for_timeout(400)
+            index = task_at(page, rank=1, step=1, kind="backward", microbatch=2)
+            page.mouse.click(*where(page, index))
+            until(page, "!!document.querySelector('.pane dl button')")
+            said = page.locator(".pane .details").inner_text()
+            task = one_of(page, index)
+            change = truth[tuple(task[name] for name in KEY)]
+            assert units.duration(abs(change)).split()[0] in said
+            page.click(".pane button[title='show the same task of B']")
+            until(page, "document.querySelector('.pane dd').textContent === 'B'")
+            other = one_of(page, state(page, "selected()"))
+            assert {name: other[name] for name in KEY} == {name: task[name] for name in KEY}
+            assert other["lane"] == "against"
+            context.close()
+
+    def test_merged_tasks_are_of_one_colour(self, pair, monkeypatch):
+        monkeypatch.setattr(windows, "_WHOLE", 10)
+        data = PageData.of(pair)
+        sight = Sight(0, 1e8, 12, frozenset(range(4)), frozenset({"compute", "against"}))
+        parts = Windows(data)
+        row = next(row for row in data.places().rows if row.lane == "against")
+        span = windows._span(parts._task_times, row, sight)
+        chosen = windows._chosen(parts._task_times, parts._kinds, span, sight, whole=False)
+        scale = data.told.against.scale
+        assert chosen.merged.max() > 1
+        for first, count in zip(chosen.ids.tolist(), chosen.merged.tolist(), strict=True):
+            if count > 1:
+                same = parts._kinds[row.first : row.to] == parts._kinds[first]
+                changes = data.tasks["change_ns"][row.first : row.to].filter(pl.Series(same))
+                far = {sum(abs(change) >= edge for edge in scale) for change in changes}
+                assert len(far) == 1
+
+
+def one_of(page, index: int) -> dict:
+    return next(task for task in tasks_of(page) if task["index"] == index)

@@ -1,20 +1,46 @@
 // Two runs in one page: which task is which, how much it gained or lost, and B laid on A step by step.
 
-import { rowsByRank, type Against, type Data, type Extent, type Head, type Pair, type Step, type Tasks } from "./data";
+import {
+  rowsByRank,
+  type Against,
+  type Data,
+  type Extent,
+  type Head,
+  type Numbers,
+  type Pair,
+  type Step,
+  type Tasks,
+} from "./data";
 import { duration } from "./units";
 
-/** The same task in the other run, or -1 where it has none. */
-export function counterpartOf({ counterpart }: Tasks, task: number): number {
-  const reach = counterpart?.[task] ?? 0;
-  return reach ? task + reach : -1;
+/** The same task in the other run, or -1 where it has none or that is not here. */
+export function counterpartOf(tasks: Tasks, task: number): number {
+  const reach = tasks.counterpart?.[task] ?? 0;
+  if (!reach) return -1;
+  return tasks.id ? (placesOf(tasks.id).get(tasks.id[task]! + reach) ?? -1) : task + reach;
+}
+
+/** The number of the same task among all of the run, where only a part of it is here; -1 where it has none. */
+export function counterpartId(tasks: Tasks, task: number): number {
+  const reach = tasks.counterpart?.[task] ?? 0;
+  return reach ? tasks.id![task]! + reach : -1;
+}
+
+const known = new WeakMap<Numbers, Map<number, number>>();
+
+/** Where each of some numbers stands. */
+function placesOf(ids: Numbers): Map<number, number> {
+  const places = known.get(ids) ?? new Map(Array.from(ids, (id, index) => [id, index]));
+  known.set(ids, places);
+  return places;
 }
 
 /** By how much longer a task is in B than in A, whichever of the two is given; null where it has no counterpart. */
 export function changeOf(tasks: Tasks, task: number): number | null {
-  const other = counterpartOf(tasks, task);
-  if (other < 0) return null;
-  const [mine, its] = task < other ? [task, other] : [other, task]; // B's rows are below A's
-  return length(tasks, its) - length(tasks, mine);
+  const reach = tasks.counterpart?.[task] ?? 0;
+  if (!reach) return null;
+  if (tasks.change) return tasks.change[task]!;
+  return (length(tasks, task + reach) - length(tasks, task)) * Math.sign(reach); // B's rows are below A's
 }
 
 function length({ start, end }: Tasks, task: number): number {
@@ -26,17 +52,21 @@ export function signed(ns: number): string {
   return ns === 0 ? "±0" : `${ns < 0 ? "−" : "+"}${duration(Math.abs(ns))}`;
 }
 
-/** Lays B on A: its lanes are moved as a whole, so that one of its steps begins where A's does. */
+/**
+ * Lays B on A: its lanes are moved as a whole, so that one of its steps begins where A's does.
+ *
+ * Of a run of which only a part is here, they come moved as they are asked for.
+ */
 export class Alignment {
   pair: Pair | null = null; // the steps that begin at once
   private readonly rows: Extent[];
   private readonly pairs: { pair: Pair; start: number; end: number }[]; // in time, where A's step is
-  private shift = 0;
+  shift = 0; // by how much its lanes are moved
 
   constructor(
     head: Head,
     against: Against,
-    private readonly data: Data,
+    private readonly data: Data | null, // null where only a part is here
   ) {
     this.rows = rowsByRank(head, "against").flat();
     const steps = new Map(head.steps.map((step) => [step.step, step]));
@@ -55,11 +85,11 @@ export class Alignment {
     this.pair = pair;
     const by = pair.shift - this.shift;
     this.shift = pair.shift;
-    const { tasks } = this.data;
-    for (const { from, to } of this.rows) {
+    const tasks = this.data?.tasks;
+    for (const { from, to } of tasks ? this.rows : []) {
       for (let task = from; task < to; task++) {
-        tasks.start[task]! += by;
-        tasks.end[task]! += by;
+        tasks!.start[task]! += by;
+        tasks!.end[task]! += by;
       }
     }
     return true;

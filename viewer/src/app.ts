@@ -82,7 +82,7 @@ export class App {
     const { state, sight } = fromHash(location.hash, head);
     this.state = state;
     this.whatifs = new WhatIfs(this, ghosts);
-    this.alignment = head.against && new Alignment(head, head.against, data);
+    this.alignment = head.against && new Alignment(head, head.against, loader ? null : data);
     this.view = new View(Math.max(1, head.end));
     const opening = head.opening === null ? undefined : head.steps[head.opening];
     if (sight.start !== undefined && sight.end !== undefined) this.view.set(sight.start, sight.end);
@@ -112,7 +112,7 @@ export class App {
     this.painter = new Painter(this.canvas, head, data);
     this.overlay = new Overlay(this.over, head);
     this.ruler = new Ruler(this.strip, head);
-    this.minimap = new Minimap(this.map, head, data);
+    this.minimap = new Minimap(this.map, head, data, loader !== null);
     this.resize();
     this.relayout();
     this.scroll.scrollTop = sight.top ?? 0;
@@ -189,7 +189,7 @@ export class App {
     };
     const more = this.painter.draw(view, top, plan, shown, budget);
     this.ruler.draw(view, this.left, this.colours, figure);
-    const mapping = !figure && this.minimap.draw(view, this.left, this.plain, this.colours, budget);
+    const mapping = !figure && this.minimap.draw(view, this.left, this.plain, state.mode, this.colours, budget);
     this.toolbar.syncStep();
     this.drawOver();
     if (more || mapping) this.redraw();
@@ -198,8 +198,9 @@ export class App {
 
   /** Lay the other run on this one: the step that is in sight begins at once in both. */
   private lay(): void {
-    const { alignment, view, data } = this;
+    const { alignment, view, data, loader } = this;
     if (!alignment?.align(view.start, view.end)) return;
+    if (loader) return this.refresh();
     this.data = this.painter.data = { ...data, tasks: { ...data.tasks } }; // what was painted is worth nothing
     this.refresh();
   }
@@ -220,6 +221,7 @@ export class App {
       ranks: shown,
       lanes,
       unfolded: [...new Set(within(plan.kernels, top, bottom).map(({ row }) => row.rank))],
+      shift: this.alignment?.shift ?? 0,
     };
     loader.need(
       wanted,

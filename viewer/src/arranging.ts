@@ -2,6 +2,7 @@
 
 import type { App } from "./app";
 import { modes } from "./colour";
+import type { Head, OverlayLane } from "./data";
 import { foldedAtFirst, groupingAtFirst } from "./folding";
 import {
   bandOf,
@@ -106,7 +107,7 @@ export class Arranging {
 
   toggleOverlays(): void {
     const { extras } = this.app.state.arranged;
-    const on = !this.app.head.overlays.some(({ lane }) => extras.has(lane));
+    const on = !imagined(this.app.head).some((lane) => extras.has(lane));
     const rest = [...extras].filter((extra) => extra !== "ideal" && extra !== "whatif");
     this.arrange({ extras: new Set<Extra>(on ? [...rest, "ideal", "whatif"] : rest) });
   }
@@ -176,4 +177,9 @@ export class Arranging {
 
 function following<T>(choices: readonly T[], current: T): T {
   return choices[(choices.indexOf(current) + 1) % choices.length]!;
+}
+
+/** Lanes of what could have been, which another run is not. */
+export function imagined({ overlays }: Head): OverlayLane[] {
+  return overlays.map(({ lane }) => lane).filter((lane) => lane !== "against");
 }

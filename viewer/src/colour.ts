@@ -1,10 +1,10 @@
 // Which colour each block has: by what it is, or by something that is known of it.
 
 import { changeOf, signed } from "./against";
-import type { Data, Head, Lane, Numbers, Spread, Tasks } from "./data";
+import { usualLength, type Data, type Head, type Lane, type Numbers, type Tasks } from "./data";
 import { inkOn, lineOn } from "./light";
 import { blend } from "./raster";
-import { duration, roundStep } from "./units";
+import { duration } from "./units";
 
 export const MODES = {
   kind: "kind",
@@ -56,9 +56,6 @@ const DELAYS: [least: number, fill: string][] = [
 // In dark they are the lightest.
 const CHANGES = ["#114781", "#2f79b5", "#7fb2d6", "#b9bdc1", "#f0b06a", "#d2691e", "#86280b"];
 const CHANGES_DARK = ["#b3daff", "#62a8e5", "#38709f", "#5c6168", "#935c22", "#dd8a35", "#ffd0a0"];
-const EDGES = [0.1, 0.5, 1]; // between them on either side, of the scale's end
-const SCALED = 0.95; // share of the changes that the scale holds
-const SAMPLED = 20_000; // changes that tell the scale
 const UNKNOWN = { light: "#e3e4e6", dark: "#33373c" }; // hatched where there is room
 
 /** Which ways of colouring say something about a run. */
@@ -79,7 +76,7 @@ export function scheme(mode: Mode, head: Head, data: Data, dark = false): Scheme
   if (mode === "chunk") return byChunk(data.tasks);
   if (mode === "length") return byLength(head, data.tasks);
   if (mode === "ideal" || mode === "whatif") return byDelay(mode, head, data.tasks);
-  if (mode === "change") return byChange(data.tasks, dark);
+  if (mode === "change") return byChange(head.against?.scale ?? [], data.tasks, dark);
   if (mode === "cause") return byCause(data.tasks);
   return byKind(head, data.tasks, dark);
 }
@@ -134,39 +131,37 @@ function byChunk({ chunk, pairChunk }: Tasks): Scheme {
 }
 
 function byLength(head: Head, tasks: Tasks): Scheme {
-  const key = (kind: number, stage: number): number => kind * 65536 + stage + 1;
-  const middles = new Map(head.spread.map(({ kind, stage, middle }: Spread) => [key(kind, stage ?? -1), middle]));
+  const usual = usualLength(head.spread);
   const codes = new Uint8Array(tasks.kind.length).fill(RATIOS.length);
   for (let task = 0; task < codes.length; task++) {
-    const middle = middles.get(key(tasks.kind[task]!, tasks.stage[task]!));
-    if (!middle) continue;
-    const ratio = (tasks.end[task]! - tasks.start[task]!) / middle;
+    const ratio = (tasks.end[task]! - tasks.start[task]!) / usual(tasks.kind[task]!, tasks.stage[task]!);
+    if (isNaN(ratio)) continue;
     codes[task] = RATIOS.findLastIndex(([least]) => ratio >= least);
   }
   const legend = RATIOS.map(([, fill, meaning]): [string, string] => [fill, meaning]);
   return inked({ codes, below: codes, fills: [...RATIOS.map(([, fill]) => fill), GREY], legend, wholeGaps: false });
 }
 
-/** By how much each task is longer in B than in A. */
-function byChange(tasks: Tasks, dark: boolean): Scheme {
+/** By how much each task is longer in B than in A. @param scale from where on they have another colour */
+function byChange(scale: number[], tasks: Tasks, dark: boolean): Scheme {
   const unknown = CHANGES.length;
   const codes = new Uint8Array(tasks.kind.length).fill(unknown);
-  const most = scaleOf(tasks);
   for (let task = 0; task < codes.length; task++) {
     const change = changeOf(tasks, task);
     if (change === null) continue;
-    codes[task] = EDGES.length + Math.sign(change) * EDGES.filter((edge) => Math.abs(change) >= edge * most).length;
+    codes[task] = scale.length + Math.sign(change) * scale.filter((edge) => Math.abs(change) >= edge).length;
   }
-  const at = (edge: number): string => plainly(signed(edge * most));
+  const [least, middle, most] = scale as [number, number, number];
+  const at = (change: number): string => plainly(signed(change));
   const between = (one: number, other: number): string => `${at(one)} to ${at(other)}`;
   const meanings = [
-    `${at(-1)} and more: B is faster`,
-    between(-1, -0.5),
-    between(-0.5, -0.1),
-    `less than ${plainly(duration(0.1 * most))}`,
-    between(0.1, 0.5),
-    between(0.5, 1),
-    `${at(1)} and more: B is slower`,
+    `${at(-most)} and more: B is faster`,
+    between(-most, -middle),
+    between(-middle, -least),
+    `less than ${plainly(duration(least))}`,
+    between(least, middle),
+    between(middle, most),
+    `${at(most)} and more: B is slower`,
     "no counterpart in the other run",
   ];
   const fills = dark ? [...CHANGES_DARK, UNKNOWN.dark] : [...CHANGES, UNKNOWN.light];
@@ -177,18 +172,6 @@ function byChange(tasks: Tasks, dark: boolean): Scheme {
 /** A round number without the digits that say that it is exact. */
 function plainly(text: string): string {
   return text.replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
-}
-
-/** The end of the scale of changes: a round one that holds nearly all of them. */
-function scaleOf(tasks: Tasks): number {
-  const stride = Math.max(1, Math.ceil(tasks.kind.length / SAMPLED));
-  const sizes: number[] = [];
-  for (let task = 0; task < tasks.kind.length; task += stride) {
-    const size = Math.abs(changeOf(tasks, task) ?? 0);
-    if (size) sizes.push(size);
-  }
-  sizes.sort((one, other) => one - other);
-  return roundStep(sizes[Math.floor((sizes.length - 1) * SCALED)] ?? 1);
 }
 
 /** How much later each task ended, since its step began, than the same task of an overlay. */

@@ -9,6 +9,7 @@ import {
   type NumberType,
   type Rank,
   type Row,
+  type Spread,
   type TableName,
 } from "./schema";
 
@@ -67,6 +68,7 @@ export interface Tasks extends Spans, Part {
   copying?: Numbers; // and did neither
   certainty?: Numbers; // that it is what it was inferred to be, in per cent; -1 where the trace states it
   counterpart?: Numbers; // how many rows further the same task of another run is; 0 if it has none
+  change?: Numbers; // where not all rows are here: by how much it is longer in B, ns
 }
 
 /** Kernels as columns, in the order of their rows; start and end are as they are drawn. */
@@ -117,6 +119,14 @@ export interface Samples {
   value: Numbers;
 }
 
+/** What communicated in tasks, by task: of how long nothing computed meanwhile, and for how long something did. */
+export interface Communication {
+  task: Int32Array;
+  of: Numbers; // index into what communicates
+  exposed: Numbers; // ns
+  hidden: Numbers; // ns
+}
+
 export interface Data {
   tasks: Tasks;
   gaps: Gaps;
@@ -125,6 +135,7 @@ export interface Data {
   cells: Cells;
   samples: Samples;
   kernels: Kernels;
+  communication: Communication;
 }
 
 /** Cut a buffer into its columns. Each begins at a multiple of eight bytes. */
@@ -186,7 +197,7 @@ export type Columns<name extends TableName> = Record<(typeof COLUMNS)[name][numb
 
 /** Make of the columns as they travel those that are drawn. */
 export function assemble(head: Pick<Head, "rows" | "gaps" | "samples" | "kernel_rows">, tables: Tables): Data {
-  const { tasks, gaps, links, samples, kernels } = tables;
+  const { tasks, gaps, links, samples, kernels, communication } = tables;
   const source = sums(links.source_step);
   return {
     tasks: {
@@ -200,6 +211,7 @@ export function assemble(head: Pick<Head, "rows" | "gaps" | "samples" | "kernel_
     cells: tables.cells,
     samples: { time: times(samples.gap, samples.gap, head.samples).start, value: samples.value },
     kernels: { ...times(kernels.gap, kernels.length, head.kernel_rows), ...kernels },
+    communication: { ...communication, task: sums(communication.task_step) },
   };
 }
 
@@ -255,4 +267,12 @@ export function rowsByRank(head: Head, lane: Lane): Row[][] {
   const found = head.ranks.map((): Row[] => []);
   for (const row of head.rows) if (row.lane === lane) found[row.rank]!.push(row);
   return found;
+}
+
+const KINDS = 64; // more than there are
+
+/** The median length of tasks of a kind and stage, -1 where that is not known; NaN where there is none. */
+export function usualLength(spread: Spread[]): (kind: number, stage: number) => number {
+  const middles = new Map(spread.map(({ kind, stage, middle }) => [((stage ?? -1) + 1) * KINDS + kind, middle]));
+  return (kind, stage) => middles.get((stage + 1) * KINDS + kind) || NaN;
 }

@@ -1,6 +1,6 @@
 // What is said of two runs: the verdict of `bubblescope compare` over the lanes, and all it compared in the pane.
 
-import { changeOf, counterpartOf, signed } from "./against";
+import { changeOf, counterpartId, counterpartOf, signed } from "./against";
 import type { Against, Change, ChangeTable, Head, Pair, Tasks } from "./data";
 import { button, element, list, shortened, type Fact } from "./dom";
 import { duration, percent } from "./units";
@@ -145,18 +145,30 @@ function table({ title, of, changes }: ChangeTable): HTMLElement {
   );
 }
 
-/** Of a task: its counterpart, and what changed. @param show shows another task */
-export function counterpartFacts(tasks: Tasks, task: number, show: (task: number) => void): Fact[] {
-  const other = counterpartOf(tasks, task);
-  if (other < 0) return [["in the other run", "no task of this rank, step, kind, stage, chunk and micro-batch"]];
-  const change = changeOf(tasks, task)!;
-  const length = (one: number): number => tasks.end[one]! - tasks.start[one]!;
-  const mine = length(Math.min(task, other)); // A's rows are above B's
+/**
+ * Of a task: its counterpart, and what changed.
+ *
+ * @param show shows another task
+ * @param showFar shows one that is not here, by its number among all of the run
+ */
+export function counterpartFacts(
+  tasks: Tasks,
+  task: number,
+  show: (task: number) => void,
+  showFar: (id: number) => void,
+): Fact[] {
+  const change = changeOf(tasks, task);
+  if (change === null) return [["in the other run", "no task of this rank, step, kind, stage, chunk and micro-batch"]];
+  const own = tasks.end[task]! - tasks.start[task]!;
+  const here = tasks.counterpart![task]! > 0; // in A, whose rows are above B's
+  const [mine, its] = here ? [own, own + change] : [own - change, own];
   const share = mine > 0 && change ? `, ${change < 0 ? "−" : "+"}${percent(Math.abs(change) / mine)}` : "";
-  const name = other > task ? "B" : "A";
+  const name = here ? "B" : "A";
+  const other = counterpartOf(tasks, task);
+  const go = (): void => (other < 0 ? showFar(counterpartId(tasks, task)) : show(other));
   return [
     ["from A to B", `${signed(change)}${share}: one pair of tasks, so chance is not ruled out`],
-    [`in ${name}`, button(duration(length(other)), `show the same task of ${name}`, () => show(other))],
+    [`in ${name}`, button(duration(here ? its : mine), `show the same task of ${name}`, go)],
   ];
 }
 

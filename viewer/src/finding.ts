@@ -1,7 +1,8 @@
 // The search that is on: what it found, and the way through it.
 
 import type { App } from "./app";
-import { find, QueryError, type Matches } from "./search";
+import { find, type Matches } from "./matching";
+import { asked, QueryError } from "./search";
 import type { Loader } from "./served";
 
 export class Finding {
@@ -21,7 +22,8 @@ export class Finding {
       if (!query.trim()) this.show({ what: "task", items: new Int32Array() }, 0);
       else if (this.app.loader) await this.findFar(query, this.app.loader);
       else {
-        const matches = find(query, this.app.head, this.app.data);
+        const { head, data } = this.app;
+        const matches = find(asked(query, head), head, data);
         this.show(matches, matches.items.length);
       }
     } catch (error) {
@@ -31,7 +33,7 @@ export class Finding {
 
   /** Find in a run of which only a part is here. */
   private async findFar(query: string, loader: Loader): Promise<void> {
-    const { count, ids, what } = await loader.find(query);
+    const { count, ids, what } = await loader.find(asked(query, this.app.head));
     if (this.query === query) this.show({ what, items: Int32Array.from(ids) }, count);
   }
 

@@ -1,9 +1,10 @@
 // What stands around the blocks of a picture of shapes: the axis of time, and why ranks were idle.
 
-import { firstEndingAfter, type Data, type Head } from "./data";
+import { firstEndingAfter, type Cause, type Data, type Head } from "./data";
 import { shape } from "./dom";
 import { inSight } from "./journey";
 import type { Place } from "./layout";
+import { fillOf, patternFill } from "./picture_legend";
 import type { Theme } from "./theme";
 import { fixed, roundStep, tick } from "./units";
 import type { View } from "./view";
@@ -41,7 +42,7 @@ export function axis(head: Head, view: View, left: number, bottom: number, theme
   return made;
 }
 
-/** The bands below blocks, in the colours of causes. @param offset from the heights of the plan to those of the picture */
+/** The bands below blocks, in the colours and patterns of causes, and which these are. @param offset from the heights of the plan to those of the picture */
 export function causeBands(
   head: Head,
   { gaps }: Data,
@@ -50,10 +51,10 @@ export function causeBands(
   left: number,
   offset: number,
   theme: Theme,
-): { bands: SVGElement; legend: [fill: string, text: string][] } {
+): { bands: SVGElement; causes: Cause[] } {
   const bands = shape("g", { class: "causes" });
   const seen = new Set<number>();
-  const fills = head.causes.map(({ fill, dark }) => (theme.dark ? dark : fill));
+  const fills = head.causes.map((cause) => (cause.inherent ? fillOf(cause, theme) : patternFill(cause, theme)));
   for (const { gaps: own, top, height, band } of places) {
     if (!own || band === 0) continue;
     for (let gap = firstEndingAfter(gaps.end, own.from, own.to, view.start); gap < own.to; gap++) {
@@ -75,6 +76,5 @@ export function causeBands(
       );
     }
   }
-  const legend = [...seen].sort((one, other) => one - other);
-  return { bands, legend: legend.map((cause) => [fills[cause]!, head.causes[cause]!.name]) };
+  return { bands, causes: head.causes.filter((_, cause) => seen.has(cause)) };
 }

@@ -5,6 +5,8 @@ import { decode, unpackText, type Columns, type Head } from "./data";
 import { comparedVerdict } from "./difference";
 import { element } from "./dom";
 import { listen } from "./input";
+import { find } from "./matching";
+import { asked } from "./search";
 import { Loader } from "./served";
 import { fromHash } from "./state";
 import { verdict } from "./verdict";
@@ -69,6 +71,10 @@ function expose(app: App): void {
         app.draw(Infinity);
       },
       at: (x: number, y: number) => app.selection.at(x, y),
+      sought: (query: string) => {
+        const search = asked(query, head);
+        return { search, found: [...find(search, head, app.data).items] };
+      },
       selected: () => selected("task"),
       gap: () => selected("gap"),
       arrows: () => (app.state.arrows === "none" ? [] : app.selection.arrows),

@@ -1,6 +1,6 @@
 // The whole run in one strip, with a window on what is in sight.
 
-import type { Scheme } from "./colour";
+import { scheme as schemeOf, type Mode, type Scheme } from "./colour";
 import { rowsByRank, type Data, type Head } from "./data";
 import { resize } from "./paint";
 import { packed, Raster } from "./raster";
@@ -20,23 +20,36 @@ export class Minimap {
   private readonly raster = new Raster();
   private readonly sum: Sum;
   private painted: readonly unknown[] = []; // of what the pixels are
+  private readonly head: Head;
+  private known: { mode: Mode; dark: boolean; scheme: Scheme } | null = null; // of a run as it looks from afar
 
+  /** @param far whether the lanes will have other data: this is the run as it looks from afar */
   constructor(
     private readonly canvas: HTMLCanvasElement,
     head: Head,
     private readonly data: Data,
+    private readonly far: boolean,
   ) {
-    this.sum = new Sum(rowsByRank(head, "compute"));
+    // The head's own rows will say where those of the other data are.
+    this.head = far ? { ...head, rows: head.rows.map((row) => ({ ...row })) } : head;
+    this.sum = new Sum(rowsByRank(this.head, "compute"));
   }
 
-  /** Draw; return whether there is more to draw. @param left of the plot @param budget milliseconds for adding up */
-  draw(view: View, left: number, scheme: Scheme, theme: Theme, budget = BUDGET): boolean {
+  /**
+   * Draw; return whether there is more to draw.
+   *
+   * @param left of the plot
+   * @param plain how the lanes are coloured
+   * @param mode by what
+   * @param budget milliseconds for adding up
+   */
+  draw(view: View, left: number, plain: Scheme, mode: Mode, theme: Theme, budget = BUDGET): boolean {
     const width = this.canvas.clientWidth;
     resize(this.canvas, width, MINIMAP, devicePixelRatio);
     const context = this.canvas.getContext("2d")!;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    const done = this.strip(view.width, scheme, theme, budget, view.limit);
+    const done = this.strip(view.width, this.schemed(plain, mode, theme.dark), theme, budget, view.limit);
     this.raster.flush(context, left);
 
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
@@ -60,6 +73,14 @@ export class Minimap {
       MINIMAP / 2 + 7,
     );
     return !done;
+  }
+
+  /** The colours of the data that this shows. */
+  private schemed(plain: Scheme, mode: Mode, dark: boolean): Scheme {
+    if (!this.far) return plain;
+    if (this.known?.mode !== mode || this.known.dark !== dark)
+      this.known = { mode, dark, scheme: schemeOf(mode, this.head, this.data, dark) };
+    return this.known.scheme;
   }
 
   /** Bring the pixels up to date; return whether they are. Most frames change nothing of them. */

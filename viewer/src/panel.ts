@@ -1,7 +1,8 @@
 // What is said above, below and beside the lanes: heading, legends, details of a task.
 
 import type { Arrow } from "./arrows";
-import { coordinates, rowOf, type Data, type Head, type Tasks } from "./data";
+import { communicated } from "./communication";
+import { coordinates, rowOf, usualLength, type Data, type Head, type Tasks } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
 import { counterpartFacts } from "./difference";
 import { insideFacts, longest } from "./kernels";
@@ -43,6 +44,7 @@ export interface Unfolding {
  * All that is known of a task.
  *
  * @param go shows another
+ * @param goFar shows one that is not here, by its number among all of the run
  * @param off how much later a task of another run is than where its step would begin with this run's
  */
 export function details(
@@ -51,6 +53,7 @@ export function details(
   index: number,
   arrows: Arrow[],
   go: (task: number) => void,
+  goFar: (id: number) => void,
   unfolding: Unfolding,
   off = 0,
 ): HTMLElement {
@@ -65,7 +68,7 @@ export function details(
     ["run", head.against ? (other ? "B" : "A") : null],
     ["certainty", inferred(head, data.tasks, index)],
     ["duration", `${duration(length)} (${exact(length)})`],
-    ...(head.against && (other || row.lane === "compute") ? counterpartFacts(data.tasks, index, go) : []),
+    ...(head.against && (other || row.lane === "compute") ? counterpartFacts(data.tasks, index, go, goFar) : []),
     ["usual here", other ? null : usual(head, data, index)],
     ["micro-batch", known(microbatch[index]!)],
     [
@@ -122,6 +125,7 @@ function ranInside(
   const made: HTMLElement[] = [];
   const facts = insideFacts(data.tasks, index, inside);
   if (facts.length) made.push(list(facts));
+  made.push(...communicated(head, data, index));
   if (head.kernels && inside) made.push(...longest(head.kernels, inside));
   if (head.kernels && head.kernel_rows.some((row) => row.rank === rank)) {
     made.push(button(shown ? "fold kernels (u)" : "kernels (u)", "every kernel under the rank, by stream", toggle));
@@ -144,11 +148,10 @@ function hinted(text: string): HTMLElement {
 
 /** The median of tasks of the same kind and stage, and how this one compares. */
 function usual(head: Head, { tasks }: Data, index: number): string | null {
-  const stage = tasks.stage[index]! < 0 ? null : tasks.stage[index];
-  const like = head.spread.find((spread) => spread.kind === tasks.kind[index] && spread.stage === stage);
-  if (!like?.middle) return null;
-  const ratio = (tasks.end[index]! - tasks.start[index]!) / like.middle;
-  return `${duration(like.middle)}; this is ${ratio.toFixed(2)} of it`;
+  const middle = usualLength(head.spread)(tasks.kind[index]!, tasks.stage[index]!);
+  if (isNaN(middle)) return null;
+  const ratio = (tasks.end[index]! - tasks.start[index]!) / middle;
+  return `${duration(middle)}; this is ${ratio.toFixed(2)} of it`;
 }
 
 export function sinceStep(head: Head, step: number, time: number): string | null {

@@ -29,6 +29,14 @@ const INKED: Record<Hatch, (x: number, y: number, height: number) => boolean> = 
   "cool-down": (x, y, height) => (x + (SPARSE - 1) * y + height) % SPARSE < 1,
 };
 
+/** Pixels after which each pattern of a cause is the same again, across and down. */
+export const PERIOD = 12;
+
+/** Whether a pattern has ink at a place of a picture; what is inherent, a line by itself, fills what it has. */
+export function inked(pattern: Pattern, x: number, y: number): boolean {
+  return pattern === "line" || INKED[pattern](x, y, PERIOD);
+}
+
 /**
  * Fill a band of rows with two lines of pixels in turn, as patterns have it.
  *

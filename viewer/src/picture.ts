@@ -9,18 +9,19 @@ import { gridOf } from "./grid";
 import { short } from "./label";
 import { VEIL } from "./lanes";
 import { within, type Fold, type KernelPlace, type Layout } from "./layout";
+import { edgeOf, entriesOf, patternsOf, pixels, shapes } from "./picture_legend";
 import { packed, unpacked } from "./raster";
 import { sumOf } from "./sums";
 import type { Theme } from "./theme";
-import { gutterOf, overlayRate } from "./titles";
+import { gutterOf, overlayRate, TWO_LINES } from "./titles";
 import { fixed, percent } from "./units";
 import type { View } from "./view";
 
 const SVG_GUTTER = 150;
 const TOP = 8;
-const ENTRY = 20; // height of a line of the legend
 const LONGEST = 24; // letters of a group's title
 const LONGEST_CAPTION = 100;
+const LEAST_EDGED = 3; // pixels of width from which a block has lines
 const LEAST_BLOCK = 1.5; // pixels a block on average from which blocks are shapes of their own
 
 export interface Pictured {
@@ -34,8 +35,28 @@ export interface Pictured {
   height: number;
 }
 
-/** What the canvases show, one below the other. */
-export function png(canvases: HTMLCanvasElement[], theme: Theme): Promise<Blob> {
+/**
+ * What the canvases show, one below the other, and what it means.
+ *
+ * @param head, data, pictured what the lanes show
+ * @param left of the plot
+ */
+export function png(
+  canvases: HTMLCanvasElement[],
+  head: Head,
+  data: Data,
+  { view, plan, scheme, theme, causes, top, height }: Pictured,
+  left: number,
+): Promise<Blob> {
+  const places = causes ? within(plan.places, top, top + height) : [];
+  const told = causeBands(head, data, places, view, 0, 0, theme);
+  const entries = entriesOf(head, scheme, theme, told.causes, plan.kernels.length > 0);
+  const [{ width }] = canvases as [HTMLCanvasElement];
+  const legend = pixels(entries, width, devicePixelRatio, left || TOP, theme);
+  return joined([...canvases, legend], theme);
+}
+
+function joined(canvases: HTMLCanvasElement[], theme: Theme): Promise<Blob> {
   const made = document.createElement("canvas");
   made.width = Math.max(...canvases.map(({ width }) => width));
   made.height = canvases.reduce((sum, { height }) => sum + height, 0);
@@ -98,6 +119,10 @@ export function svg(
     const title = figure ? `Device ${band.number}` : `rank ${rank.rank}${rate && `  ${rate} idle`}`;
     const y = band.top - top + above + Math.min(band.height, figure ? band.height : 22) / 2 + 4;
     if (band.height >= 11) parts.push(shape("text", { x: 6, y, fill: theme.text }, title));
+    if (!figure && band.stack === "compute" && band.height >= TWO_LINES && rank.stages?.length)
+      parts.push(
+        shape("text", { x: 6, y: y + 15, fill: theme.dim }, `stage ${rank.stages.join(", ")}`.slice(0, LONGEST)),
+      );
   }
   for (const fold of folds) if (fold.shows === "sum") sums(fold, fold.top - top + above);
   for (const { group, height: tall, top: at } of within(plan.headings, top, top + height)) {
@@ -122,18 +147,10 @@ export function svg(
     );
   }
   parts.push(told.bands);
-  const explained = plan.kernels.length
-    ? head.kernels!.uses.map(({ name }, use): [string, string] => [uses[use]!, `kernels: ${name}`])
-    : [];
-  let [x, y] = [left, bottom + above + 12];
-  for (const [fill, text] of [...scheme.legend, ...told.legend, ...explained]) {
-    const entry = text[0]!.toUpperCase() + text.slice(1);
-    const long = 34 + entry.length * 6.6;
-    if (x > left && x + long > width) [x, y] = [left, y + ENTRY];
-    parts.push(rect(x, y, 11, 11, fill), shape("text", { x: x + 16, y: y + 10, fill: theme.text }, entry));
-    x += long;
-  }
-  const end = y + ENTRY + 6;
+  const entries = entriesOf(head, scheme, theme, told.causes, plan.kernels.length > 0);
+  const legend = shapes(entries, left, bottom + above + 12, view.width, theme);
+  parts.push(legend.made);
+  const end = bottom + above + 12 + legend.height + 6;
   const made = shape(
     "svg",
     {
@@ -144,6 +161,7 @@ export function svg(
       "font-family": "Helvetica, Arial, sans-serif",
       "font-size": 12,
     },
+    patternsOf(told.causes, theme),
     shape("rect", { width, height: end, fill: theme.page }),
     ...(figure ? [] : [axis(head, view, left, above + bottom, theme)]),
     ...parts,
@@ -155,12 +173,20 @@ export function svg(
     const to = Math.min(view.width, view.x(tasks.end[task]!));
     if (to <= from) return;
     const upper = pair ? tall / 2 : tall;
-    group.append(rect(left + from, y, to - from, upper, scheme.fills[scheme.codes[task]!]!, figure));
-    if (pair) group.append(rect(left + from, y + upper, to - from, upper, scheme.fills[scheme.below[task]!]!, figure));
+    filled(group, scheme.codes[task]!, left + from, y, to - from, upper);
+    if (pair) filled(group, scheme.below[task]!, left + from, y + upper, to - from, upper);
     const text = figure ? String(tasks.microbatch[task]! < 0 ? "" : tasks.microbatch[task]) : short(head, tasks, task);
     if (tall < 12 || text === "" || text.length * 6.8 + 3 > to - from) return;
     const middle = { x: fixed(left + (from + to) / 2), y: fixed(y + tall / 2 + 4), "text-anchor": "middle" };
     group.append(shape("text", { ...middle, fill: scheme.inks[scheme.codes[task]!]! }, text));
+  }
+
+  /** A block, told from the one before it by a line at its start, and from the ground by one all around. */
+  function filled(group: SVGElement, code: number, x: number, y: number, wide: number, tall: number): void {
+    const edge = wide < LEAST_EDGED ? null : edgeOf(scheme, code, theme);
+    group.append(rect(x, y, wide, tall, scheme.fills[code]!, figure ? "#000000" : edge));
+    if (!figure && edge === null && wide >= LEAST_EDGED)
+      group.append(shape("path", { d: `M${fixed(x + 0.5)} ${fixed(y)}v${fixed(tall)}`, stroke: scheme.edges[code]! }));
   }
 
   /** How much of each pixel's time some ranks ran tasks of each colour. */
@@ -216,8 +242,15 @@ function plain(fills: string[]): Inks {
   return inksOf(fills, fills, null);
 }
 
-function rect(x: number, y: number, width: number, height: number, fill: string, edged = false): SVGElement {
-  const edge = edged ? { stroke: "#000000", "stroke-width": 0.8 } : {};
+function rect(
+  x: number,
+  y: number,
+  width: number,
+  height: number,
+  fill: string,
+  stroke: string | null = null,
+): SVGElement {
+  const edge = stroke === null ? {} : { stroke, "stroke-width": 0.8 };
   return shape("rect", { x: fixed(x), y: fixed(y), width: fixed(width), height: fixed(height), fill, ...edge });
 }
 

@@ -1,7 +1,7 @@
 // What is in sight as a picture or a link, to be kept elsewhere.
 
 import type { App } from "./app";
-import { copy, png, save, svg } from "./picture";
+import { copy, png, save, svg, type Pictured } from "./picture";
 
 export class Pictures {
   constructor(private readonly app: App) {}
@@ -11,7 +11,7 @@ export class Pictures {
     this.app.draw();
     const blob =
       format === "png"
-        ? await png([this.app.strip, this.app.canvas], this.app.colours)
+        ? await png([this.app.strip, this.app.canvas], this.app.head, this.app.data, this.shown(), this.app.left)
         : new Blob([this.svg()], { type: "image/svg+xml" });
     if (way === "save") return save(blob, name);
     this.app.toolbar.say(
@@ -20,9 +20,12 @@ export class Pictures {
   }
 
   svg(): string {
-    const { view, plan, scheme, colours, scroll, state } = this.app;
-    const height = this.app.canvas.clientHeight;
-    return svg(this.app.head, this.app.data, {
+    return svg(this.app.head, this.app.data, this.shown());
+  }
+
+  private shown(): Pictured {
+    const { view, plan, scheme, colours, scroll, state, canvas } = this.app;
+    return {
       view,
       plan,
       scheme,
@@ -30,8 +33,8 @@ export class Pictures {
       figure: state.arranged.figure,
       causes: state.causes && !state.arranged.figure,
       top: scroll.scrollTop,
-      height,
-    });
+      height: canvas.clientHeight,
+    };
   }
 
   async copyLink(): Promise<void> {

@@ -8,13 +8,34 @@ export type OverlayLane = "against" | "ideal" | "whatif";
 
 export type NumberType = "u8" | "i16" | "i32" | "u32" | "f64";
 
-export type TableName = "tasks" | "gaps" | "links" | "phases" | "cells" | "samples" | "kernels" | "ghosts";
+export type TableName =
+  "tasks" | "gaps" | "links" | "phases" | "cells" | "samples" | "kernels" | "communication" | "ghosts";
 
 export type Span = "pipeline phase" | "step" | "capture";
 
 export type StandingName = "odd" | "waits" | "alike";
 
-export type TableInSight = "tasks" | "gaps" | "links" | "kernels";
+export type TableInSight = "tasks" | "gaps" | "links" | "kernels" | "communication";
+
+export type SearchColumn =
+  | "rank"
+  | "host"
+  | "standing"
+  | "lane"
+  | "step"
+  | "length"
+  | "cause"
+  | "kind"
+  | "stage"
+  | "chunk"
+  | "microbatch"
+  | "peer"
+  | "pair"
+  | "pair_chunk"
+  | "name"
+  | "slowness"
+  | "gained"
+  | "lost";
 
 /** Columns of each table, as they travel. */
 export const COLUMNS = {
@@ -39,6 +60,7 @@ export const COLUMNS = {
   cells: ["rank", "step", "busy", "span"],
   samples: ["gap", "value"],
   kernels: ["gap", "length", "cut", "use", "name", "module", "lead"],
+  communication: ["task_step", "of", "exposed", "hidden"],
   ghosts: [
     "gap",
     "length",
@@ -255,6 +277,19 @@ export interface KernelHead {
   modules: string[];
 }
 
+/** An operation that communicates in groups of one role; null where the trace does not tell. `said` is what the groups are for, in a few words. */
+export interface Communicating {
+  role: string | null;
+  said: string;
+  operation: string | null;
+}
+
+/** Ranks that communicate with each other, by their own numbers, and for what. */
+export interface Group {
+  role: string;
+  ranks: number[];
+}
+
 /** One step; `error` is how far its makespan rate may be off because clocks differ. */
 export interface Step {
   step: number;
@@ -323,6 +358,8 @@ export interface Against {
   notes: string[];
   /** What ± is; null where no noise is known. */
   noise: string | null;
+  /** By how many ns a task has to change to be of the next colour, ascending; the last is a round number that nearly no change exceeds. */
+  scale: number[];
   /** Which step is which, in the order of A's. */
   pairs: Pair[];
   /** Of the ranks of B, by the place on the page of those that they stand against. */
@@ -428,6 +465,10 @@ export interface Told {
   kernels: KernelHead | null;
   /** How to get them, if the traces hold some. */
   no_kernels: string | null;
+  /** What communicated in tasks. */
+  communicating: Communicating[];
+  /** Of ranks that communicate. */
+  groups: Group[];
   /** What changed to another run; None if the page shows one. */
   against: Against | null;
 }
@@ -460,6 +501,32 @@ export interface Part {
   columns: Record<TableInSight, Column[]>;
   /** Of each of them in bytes. */
   sizes: Record<TableInSight, number>;
+}
+
+/** What a search asks of a column of tasks or gaps; what is not known meets none. */
+export interface Condition {
+  /** Of which. Kinds and causes are numbers in the head; `length` is in ns; `slowness` is how many times as long as the median of its kind and stage a task takes; `gained` and `lost` are by how many ns it is shorter or longer in B than in A. */
+  column: SearchColumn;
+  /** From where on. */
+  least?: number | null;
+  /** Up to where. */
+  most?: number | null;
+  /** Whether neither of these is within. */
+  open?: boolean;
+  /** Of a host, a part of its name; of a task, a part of its name in any case; of a lane or a standing, all of it. */
+  text?: string | null;
+}
+
+/** One word of a search: any of some sets of conditions has to hold whole, or if negated none. */
+export interface SearchWord {
+  any: Condition[][];
+  negated: boolean;
+}
+
+/** What a query asks for, as `viewer/src/search.ts` reads it: any of some sets of words. */
+export interface Search {
+  what: "task" | "gap";
+  sets: SearchWord[][];
 }
 
 /** What a server's search found: of what, how many, and the first of them by their number. */

@@ -1,22 +1,19 @@
-// Finding tasks and idle time: "rank:3 kind:B mb:7", each word one condition, all of which must hold.
+// What a search asks for: "rank:3 kind:B mb:7", each word one thing, all of which must hold.
+//
+// This is the one place that knows the words. What they ask is evaluated in matching.ts, and of a run of
+// which only a part is here by the process that serves it.
 
-import { changeOf } from "./against";
-import type { Data, Head, Row, Tasks } from "./data";
+import type { Condition, Head, Search, SearchColumn, SearchWord } from "./schema";
 
-export const EXAMPLE = "F3  B2@stage 1  rank:3 dur>5ms  cause:launch";
-
-/** What a query found, in the order of the page: tasks that were measured, or stretches of idle time. */
-export interface Matches {
-  what: "task" | "gap";
-  items: Int32Array;
-}
+export const EXAMPLE = "F3  B2@stage 1  rank:3 dur>5ms  slow>1.3  cause:launch";
 
 /** Why a query cannot be answered. */
 export class QueryError extends Error {}
 
 // Micro has a sign of its own, and some keyboards write the Greek letter instead.
 const UNITS: Record<string, number> = { ns: 1, us: 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, ms: 1e6, s: 1e9 };
-const NUMBERED: Record<string, "microbatch" | "step" | "stage" | "chunk" | "peer"> = {
+const NUMBERED: Record<string, SearchColumn> = {
+  rank: "rank",
   mb: "microbatch",
   microbatch: "microbatch",
   step: "step",
@@ -25,51 +22,45 @@ const NUMBERED: Record<string, "microbatch" | "step" | "stage" | "chunk" | "peer
   peer: "peer",
 };
 const FIELDS = ["rank", "kind", "mb", "step", "stage", "chunk", "peer", "lane", "host", "name", "cause"];
-const MEASURES = ["dur>", "idle>"];
+const MEASURES = ["dur>", "slow>", "idle>"];
+const COMPARED = ["gained>", "lost>"]; // where there are two runs
+const ODD = "odd";
 const PLACE = /@\s*(stage|rank|step|chunk)?[\s:]*(\d+)/gi; // "@stage 4", "@rank:3", and "@4", a stage
-const LASTING = /^(dur|duration|idle|gained|lost)([<>])(=?)(\d+(?:\.\d+)?)(ns|us|\u00b5s|\u03bcs|ms|s)?$/i;
+const MEASURE = /^(dur|duration|idle|gained|lost|slow)([<>])(=?)(.*)$/i;
+const LENGTH = /^(\d+(?:\.\d+)?)(ns|us|\u00b5s|\u03bcs|ms|s)?$/i;
+const RATIO = /^\d+(?:\.\d+)?$/;
 const LABEL = /^([a-z]+)(\d+)(?:\.(\d+))?$/i;
+const MOST = 12; // completions that are offered
 
-type Test = (index: number) => boolean;
+/** What either kind of item has; all other columns are of one. */
+const EITHER = new Set<SearchColumn>(["rank", "host", "standing", "step"]);
 
-/** One word of a query: what it asks of the row of an item, and of the item. */
-interface Condition {
+/** A word as it was written, and what it asks for. */
+interface Written extends SearchWord {
   word: string;
-  about: Matches["what"] | "either";
-  task?: Test;
-  gap?: Test;
-  rank?: (rank: number) => boolean;
-  row?: (row: Row) => boolean;
+  about: Search["what"] | "either";
 }
 
 /**
- * What a query is about.
+ * What a query asks for.
  *
  * Words: what blocks say, such as `F3` or `B2.1`; `@stage 4`, `@rank 3`; `rank:`, `kind:` (short as on the
  * blocks or long), `mb:`, `step:`, `stage:`, `chunk:`, `peer:`, `lane:`, `host:`; `dur>`, `dur>=`, `dur<` and
- * `dur<=` with a unit, and so `gained>` and `lost>` where there are two runs; of idle time `cause:` and `idle>`; anything else is a part of a name in the trace.
- * Numbers may be lists and ranges: `mb:1,4-6`. A `-` before a word turns it round, `or` between words begins
- * another set of conditions.
+ * `dur<=` with a unit; `slow>` with how many times as long as the median of its kind and stage; `gained>` and
+ * `lost>` where there are two runs; `odd`, the ranks that stand apart; of idle time `cause:` and `idle>`;
+ * anything else is a part of a name in the trace. Numbers may be lists and ranges: `mb:1,4-6`. A `-` before a
+ * word turns it round, `or` between words begins another set of them.
+ *
+ * @throws QueryError with what is not understood, or cannot be found in this run
  */
-export function find(query: string, head: Head, data: Data): Matches {
-  const sets = split(words(query)).map((set) => set.map((word) => condition(word, head, data)));
+export function asked(query: string, head: Head): Search {
+  const sets = split(words(query)).map((set) => set.map((word) => written(word, head)));
   const kinds = new Set(sets.map(aboutOf));
   if (kinds.size > 1) throw new QueryError("one side of `or` is about tasks, the other about idle time: ask for one");
-  const what = [...kinds][0] ?? "task";
-  const found: number[] = [];
-  const extents = what === "gap" ? head.gaps : head.rows;
-  for (const extent of extents) {
-    const row = what === "task" ? (extent as Row) : null;
-    if (row && (row.lane === "ideal" || row.lane === "whatif")) continue;
-    const here = sets.filter((set) =>
-      set.every(({ rank, row: wanted }) => (!rank || rank(extent.rank)) && (!wanted || (row !== null && wanted(row)))),
-    );
-    const tests = here.map((set) => set.flatMap((one) => one[what] ?? []));
-    if (!tests.length) continue;
-    for (let index = extent.from; index < extent.to; index++)
-      if (tests.some((all) => all.every((holds) => holds(index)))) found.push(index);
-  }
-  return { what, items: Int32Array.from(found) };
+  return {
+    what: [...kinds][0] ?? "task",
+    sets: sets.map((set) => set.map(({ any, negated }) => ({ any, negated }))),
+  };
 }
 
 function words(query: string): string[] {
@@ -90,133 +81,129 @@ function split(all: string[]): string[][] {
   return sets.filter((set) => set.length);
 }
 
-function aboutOf(set: Condition[]): Matches["what"] {
+function aboutOf(set: Written[]): Search["what"] {
   const gaps = set.find(({ about }) => about === "gap");
   const tasks = set.find(({ about }) => about === "task");
   if (gaps && tasks) throw new QueryError(`${gaps.word} is about idle time, ${tasks.word} about tasks: ask for one`);
   return gaps ? "gap" : "task";
 }
 
-function condition(word: string, head: Head, data: Data): Condition {
-  if (word.startsWith("-") && word.length > 1) return negated(condition(word.slice(1), head, data), word);
-  const { tasks } = data;
-  const lasting = LASTING.exec(word);
-  if (lasting) {
-    const [, field, sign, equal, number, unit] = lasting;
-    const length = lengthOf(field!.toLowerCase(), data);
-    const limit = Number(number) * UNITS[(unit ?? "ns").toLowerCase()]!;
-    const holds = (index: number): boolean => {
-      const measured = length(index);
-      if (measured === null) return false;
-      return measured === limit ? equal !== "" : measured > limit === (sign === ">");
-    };
-    return field!.toLowerCase() === "idle" ? { word, about: "gap", gap: holds } : { word, about: "task", task: holds };
-  }
+function written(word: string, head: Head): Written {
+  const plain = word.replace(/^-+(?=.)/, "");
+  const any = meant(plain, head);
+  const columns = any.flat().map(({ column }) => column);
+  const gap = columns.includes("cause") || /^idle/i.test(plain);
+  const about = gap ? "gap" : columns.length && columns.every((column) => EITHER.has(column)) ? "either" : "task";
+  return { word, about, any, negated: (word.length - plain.length) % 2 === 1 };
+}
+
+/** What a word asks for: any of some sets of conditions, each of which must hold whole. */
+function meant(word: string, head: Head): Condition[][] {
+  if (word.toLowerCase() === ODD) return odd(head);
+  const measure = MEASURE.exec(word);
+  if (measure) return measured(measure, head);
   const at = word.indexOf(":");
   const [field, value] = at < 0 ? ["", word] : [word.slice(0, at).toLowerCase(), word.slice(at + 1)];
-  if (field === "rank") {
-    const wanted = numbers(value, field);
-    return { word, about: "either", rank: (rank) => wanted(head.ranks[rank]!.rank) };
-  }
-  if (field === "host") return { word, about: "either", rank: (rank) => head.ranks[rank]!.host.includes(value) };
-  if (field === "lane") return { word, about: "task", row: (row) => row.lane === value };
-  if (field === "cause") return { word, about: "gap", gap: caused(value, head, data) };
+  if (Object.hasOwn(NUMBERED, field)) return numbers(value, field);
+  if (field === "host" || field === "lane") return [[{ column: field, text: value }]];
+  if (field === "cause") return caused(value, head);
   if (field === "kind") {
-    const named = head.kinds.map(({ name, short }) => value === short || name === value || plain(name) === value);
-    if (!named.includes(true)) throw new QueryError(`no kind is called ${value}`);
-    return { word, about: "task", task: (task) => named[tasks.kind[task]!]! };
+    const named = head.kinds.flatMap(({ name, short }, kind) =>
+      value === short || name === value || plainly(name) === value ? [[is("kind", kind)]] : [],
+    );
+    if (!named.length) throw new QueryError(`no kind is called ${value}`);
+    return named;
   }
-  if (Object.hasOwn(NUMBERED, field)) return numbered(word, field, value, data);
-  return labelled(word, head, tasks) ?? called(word, field === "name" ? value : word, head, tasks);
+  return labelled(word, head) ?? called(word, field === "name" ? value : word, head);
 }
 
-/** How long an item is, or by how much less or more it is in another run: null where that is not so. */
-function lengthOf(field: string, { tasks, gaps }: Data): (index: number) => number | null {
-  if (field === "gained" || field === "lost") {
-    if (!tasks.counterpart) throw new QueryError(`${field} is a word of pages of two runs`);
-    const towards = field === "lost" ? 1 : -1;
-    return (task) => Math.max(0, (changeOf(tasks, task) ?? 0) * towards) || null;
+/** The ranks that stand apart, as the command `stragglers` names them. */
+function odd({ standings }: Head): Condition[][] {
+  if (!standings.length) throw new QueryError("nothing tells the ranks of this run apart, so none is odd");
+  if (!standings.some(({ name }) => name === ODD))
+    throw new QueryError(`no rank of this run is odd; name:${ODD} finds names`);
+  return [[{ column: "standing", text: ODD }]];
+}
+
+/** "dur>5ms", "slow>=1.3". */
+function measured([, name, sign, equal, text]: RegExpExecArray, head: Head): Condition[][] {
+  const field = name!.toLowerCase();
+  const open = equal === "";
+  const beyond = (column: SearchColumn, limit: number): Condition =>
+    sign === ">" ? { column, least: limit, open } : { column, most: limit, open };
+  if (field === "slow") {
+    if (!RATIO.test(text!))
+      throw new QueryError("slow wants how many times as long as its like a task takes, such as slow>1.3");
+    return [[beyond("slowness", Number(text))]];
   }
-  const { start, end } = field === "idle" ? gaps : tasks;
-  return (index) => end[index]! - start[index]!;
-}
-
-/** What a word asks of a row, an item there must then not have: each word asks one thing only. */
-function negated({ about, task, gap, rank, row }: Condition, word: string): Condition {
-  return {
-    word,
-    about,
-    ...(task ? { task: (index: number) => !task(index) } : {}),
-    ...(gap ? { gap: (index: number) => !gap(index) } : {}),
-    ...(rank ? { rank: (index: number) => !rank(index) } : {}),
-    ...(row ? { row: (one: Row) => !row(one) } : {}),
-  };
-}
-
-function caused(value: string, head: Head, { gaps }: Data): Test {
-  const wanted = value.toLowerCase();
-  const named = head.causes.map(({ name }) => wanted !== "" && name.toLowerCase().includes(wanted));
-  if (!named.includes(true)) {
-    const known = head.causes.filter(({ share }) => share > 0).map(({ name }) => name);
-    throw new QueryError(`no cause is called ${value}${known.length ? `: there are ${known.join(", ")}` : ""}`);
-  }
-  return (gap) => named[gaps.cause[gap]!]!;
-}
-
-function numbered(word: string, field: string, value: string, { tasks, gaps }: Data): Condition {
-  const wanted = numbers(value, field);
-  const column = NUMBERED[field]!;
-  const task = (index: number): boolean => wanted(tasks[column][index]!);
-  // Idle time belongs to a step too; whether that is meant, the other words tell.
-  if (column === "step") return { word, about: "either", task, gap: (index) => wanted(gaps.step[index]!) };
-  return { word, about: "task", task };
-}
-
-/** What blocks say: "F3" is also the forward half of a pair "F3+B1". */
-function labelled(word: string, head: Head, tasks: Tasks): Condition | null {
-  const said = LABEL.exec(word);
-  const kind = head.kinds.findIndex(({ short }) => short !== "" && short === said?.[1]);
-  if (!said || kind < 0) return null;
-  const [number, chunk] = [Number(said[2]), said[3] === undefined ? null : Number(said[3])];
-  const { short } = head.kinds[kind]!;
-  const holds = (task: number): boolean => {
-    if (short === "B" && tasks.pair[task] === number) return chunk === null || tasks.pairChunk[task] === chunk;
-    const fits = tasks.kind[task] === kind || (short === "F" && tasks.pair[task]! >= 0);
-    return fits && tasks.microbatch[task] === number && (chunk === null || tasks.chunk[task] === chunk);
-  };
-  return { word, about: "task", task: holds };
-}
-
-/** Those in whose name in the trace a text is. */
-function called(word: string, text: string, head: Head, tasks: Tasks): Condition {
-  const wanted = text.toLowerCase();
-  const named = head.names.map((name) => name.toLowerCase().includes(wanted));
-  if (!named.includes(true)) {
-    const field = /^([a-z]+)[:<>]/i.exec(word)?.[1];
-    if (field && field !== "name")
-      throw new QueryError(
-        `${field} is not a search field; the fields are ${[...FIELDS.map((one) => `${one}:`), ...MEASURES].join(" ")}`,
-      );
-    throw new QueryError(`nothing is called ${text}`);
-  }
-  return { word, about: "task", task: (task) => named[tasks.name[task]!]! };
+  const [, number, unit] = LENGTH.exec(text!) ?? [];
+  if (number === undefined) throw new QueryError(`${field} wants a length of time, such as ${field}>5ms`);
+  const limit = finite(number) * UNITS[(unit ?? "ns").toLowerCase()]!;
+  if (field !== "gained" && field !== "lost") return [[beyond("length", limit)]];
+  if (!head.against) throw new QueryError(`${field} is a word of pages of two runs`);
+  const some: Condition = { column: field, least: 0, open: true };
+  return [[some, beyond(field, limit)]];
 }
 
 /** "3", "1,4-6": which numbers are meant. */
-function numbers(text: string, field: string): (value: number) => boolean {
-  const spans = text.split(",").map((part) => {
+function numbers(text: string, field: string): Condition[][] {
+  return text.split(",").map((part) => {
     const parsed = /^(\d+)(?:-(\d+))?$/.exec(part.trim());
     if (!parsed) throw new QueryError(`${field}: wants numbers, such as ${field}:3 or ${field}:1,4-6`);
-    return [Number(parsed[1]), Number(parsed[2] ?? parsed[1])] as const;
+    return [{ column: NUMBERED[field]!, least: finite(parsed[1]!), most: finite(parsed[2] ?? parsed[1]!) }];
   });
-  return (value) => spans.some(([least, most]) => least <= value && value <= most);
 }
 
-function plain(name: string): string {
+function caused(value: string, { causes }: Head): Condition[][] {
+  const wanted = value.toLowerCase();
+  const named = causes.flatMap(({ name }, cause) =>
+    wanted !== "" && name.toLowerCase().includes(wanted) ? [[is("cause", cause)]] : [],
+  );
+  if (named.length) return named;
+  const known = causes.filter(({ share }) => share > 0).map(({ name }) => name);
+  throw new QueryError(`no cause is called ${value}${known.length ? `: there are ${known.join(", ")}` : ""}`);
+}
+
+/** What blocks say: "F3" is also the forward half of a pair "F3+B1". */
+function labelled(word: string, { kinds }: Head): Condition[][] | null {
+  const said = LABEL.exec(word);
+  const kind = kinds.findIndex(({ short }) => short !== "" && short === said?.[1]);
+  if (!said || kind < 0) return null;
+  const { short } = kinds[kind]!;
+  const number = finite(said[2]!);
+  const of = (microbatch: SearchColumn, chunk: SearchColumn): Condition[] => [
+    is(microbatch, number),
+    ...(said[3] === undefined ? [] : [is(chunk, finite(said[3]))]),
+  ];
+  const own = of("microbatch", "chunk");
+  const sets = [[is("kind", kind), ...own]];
+  if (short === "F") sets.push([{ column: "pair", least: 0 }, ...own]);
+  if (short === "B") sets.push(of("pair", "pair_chunk"));
+  return sets;
+}
+
+/** Those in whose name in the trace a text is. */
+function called(word: string, text: string, { names, against }: Head): Condition[][] {
+  const wanted = text.toLowerCase();
+  if (names.some((name) => name.toLowerCase().includes(wanted))) return [[{ column: "name", text }]];
+  const field = /^([a-z]+)[:<>]/i.exec(word)?.[1];
+  if (field === undefined || field === "name") throw new QueryError(`nothing is called ${text}`);
+  const known = [...FIELDS.map((one) => `${one}:`), ...MEASURES, ...(against ? COMPARED : []), ODD];
+  throw new QueryError(`${field} is not a search field; the fields are ${known.join(" ")}`);
+}
+
+function is(column: SearchColumn, value: number): Condition {
+  return { column, least: value, most: value };
+}
+
+/** A number as written, or the largest that there is: what follows it has no name in JSON. */
+function finite(digits: string): number {
+  return Math.min(Number(digits), Number.MAX_VALUE);
+}
+
+function plainly(name: string): string {
   return name.replaceAll("_", " ");
 }
-
-const MOST = 12; // completions that are offered
 
 /** Whole queries that begin as one that is being written, its last word completed. */
 export function completions(query: string, head: Head): string[] {
@@ -233,7 +220,8 @@ function wordsOf(head: Head): string[] {
   return [
     ...FIELDS.map((field) => `${field}:`),
     ...MEASURES,
-    ...(head.against ? ["gained>", "lost>"] : []),
+    ...(head.standings.some(({ name }) => name === ODD) ? [ODD] : []),
+    ...(head.against ? COMPARED : []),
     ...head.kinds.filter(({ spent }) => spent > 0).map(({ name }) => `kind:${name}`),
     ...head.causes.filter(({ share }) => share > 0).map(({ name }) => `cause:${quoted(name)}`),
     ...head.ranks.map(({ rank }) => `rank:${rank}`),

@@ -144,6 +144,7 @@ export class Selection {
           item.index,
           this.arrows,
           (task) => this.go({ what: "task", index: task }),
+          (id) => void this.goFar(id),
           unfolding,
           lane === "against" ? this.app.alignment?.off(data.tasks.step[item.index]!) : 0,
         ),
@@ -194,7 +195,9 @@ export class Selection {
 
   /** Select what may not be loaded, by its number among all of the run. */
   async goFar(id: number, what: "task" | "gap" = "task"): Promise<void> {
-    const { rank, start, end } = await this.app.loader!.where(id, what);
+    const { rank, lane, start: from, end: to } = await this.app.loader!.where(id, what);
+    const shift = lane === "against" ? (this.app.alignment?.shift ?? 0) : 0;
+    const [start, end] = [from + shift, to + shift];
     this.app.arranging.reveal(rank);
     const band = bandOf(this.app.plan, rank);
     const { clientHeight, scrollTop } = this.app.scroll;

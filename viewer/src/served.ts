@@ -13,7 +13,8 @@ import {
   type Tables,
 } from "./data";
 import { QueryError } from "./search";
-import type { Asked, Found, Inside, Part, TableInSight, Totals, Where } from "./schema";
+import { spans } from "./units";
+import type { Asked, Found, Inside, Part, Search, TableInSight, Totals, Where } from "./schema";
 
 const SOON = 40; // milliseconds without movement after which what is in sight is loaded
 const OVERVIEW = 300_000; // pixels of all ranks together of which the overview consists
@@ -26,9 +27,11 @@ export interface Wanted {
   ranks: number[]; // by index
   lanes: string[];
   unfolded: number[]; // those of the ranks whose kernels are in sight
+  shift: number; // by how much the lanes of another run are moved, ns
 }
 
-const SENT: TableInSight[] = ["tasks", "gaps", "links", "kernels"]; // tables of what is in sight
+const SENT: TableInSight[] = ["tasks", "gaps", "links", "kernels", "communication"]; // tables of what is in sight
+
 /** Gives what a page that holds only a part of its run cannot know by itself. */
 export class Loader {
   private had: Wanted | null = null;
@@ -57,6 +60,7 @@ export class Loader {
       ranks: this.head.ranks.map((_, index) => index),
       lanes,
       unfolded: [],
+      shift: 0,
     });
   }
 
@@ -91,9 +95,9 @@ export class Loader {
     clearTimeout(this.waiting);
   }
 
-  private has({ start, perPixel, columns, ranks, lanes, unfolded }: Wanted): boolean {
+  private has({ start, perPixel, columns, ranks, lanes, unfolded, shift }: Wanted): boolean {
     const { had } = this;
-    if (!had || !lanes.every((lane) => had.lanes.includes(lane))) return false;
+    if (had?.shift !== shift || !lanes.every((lane) => had.lanes.includes(lane))) return false;
     const here = new Set(had.ranks);
     if (!ranks.every((rank) => here.has(rank)) || !unfolded.every((rank) => had.unfolded.includes(rank))) return false;
     const slack = perPixel * 1e-6;
@@ -105,7 +109,7 @@ export class Loader {
   }
 
   private async load(wanted: Wanted, signal?: AbortSignal): Promise<Data> {
-    const { start, perPixel, columns, ranks, lanes, unfolded } = wanted;
+    const { start, perPixel, columns, ranks, lanes, unfolded, shift } = wanted;
     const rows = this.rows;
     const asked = {
       ...(this.asking ? { ask: this.asking } : {}),
@@ -115,6 +119,7 @@ export class Loader {
       ranks: spans(ranks),
       lanes: lanes.join(","),
       unfolded: spans(unfolded),
+      shift: String(shift),
     };
     const bytes = new Uint8Array(await (await this.get("window", asked, signal)).arrayBuffer());
     const size = new DataView(bytes.buffer).getUint32(0, true);
@@ -146,8 +151,10 @@ export class Loader {
     return (await answer.json()) as Inside;
   }
 
-  async find(query: string): Promise<Found> {
-    const answer = (await (await this.get("find", { query })).json()) as Found & { error?: string };
+  async find(search: Search): Promise<Found> {
+    const answer = (await (await this.get("find", { search: JSON.stringify(search) })).json()) as Found & {
+      error?: string;
+    };
     if (answer.error !== undefined) throw new QueryError(answer.error);
     return answer;
   }
@@ -170,17 +177,4 @@ function place(extents: { from: number; to: number }[], counts: number[]): void 
     extent.from = at;
     extent.to = at += counts[index]!;
   });
-}
-
-/** "0-3,7": ascending numbers in few letters. */
-export function spans(numbers: number[]): string {
-  const sorted = [...numbers].sort((one, other) => one - other);
-  const parts: string[] = [];
-  for (let i = 0; i < sorted.length;) {
-    let j = i;
-    while (sorted[j + 1] === sorted[j]! + 1) j++;
-    parts.push(i === j ? String(sorted[i]) : `${sorted[i]}-${sorted[j]}`);
-    i = j + 1;
-  }
-  return parts.join(",");
 }

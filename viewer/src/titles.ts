@@ -13,7 +13,8 @@ const WIDTHS: [page: number, gutter: number][] = [
   [900, 142],
   [520, 72],
 ]; // from so wide a page on; on narrower ones a rank's title stands above its lane
-const STAGED = 170; // least width that has room for stages
+const STAGED = 170; // least width that has room for stages beside the number of a rank
+export const TWO_LINES = 36; // least height of a lane that has room for two lines beside it
 const RATED = 130; // the same for rates beside the numbers
 export const UNFOLD_RIGHT = 64; // right edge of what unfolds a rank: its mark and number
 export const FOLD_RIGHT = 22; // right edge of the mark that folds a group
@@ -179,6 +180,7 @@ export function drawTitle(
   const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
   if (above) context.fillText(stages, 22 + context.measureText(name).width, y);
   if (gutter >= STAGED) context.fillText(clip(context, stages, right - 132 + (known.length > 8 ? -12 : 14)), 68, y);
+  else if (!above && rated && tall >= TWO_LINES) context.fillText(clip(context, stages, right - 14), 13, y + 15);
   if (above || !rank.rates) return;
   context.textAlign = "right";
   context.fillStyle = theme.text;

@@ -1,6 +1,7 @@
 // The controls above the lanes. They show the state and ask for another; they keep none of their own.
 
 import type { App } from "./app";
+import { imagined } from "./arranging";
 import { MODES, modes, type Mode } from "./colour";
 import { button, element } from "./dom";
 import { EXTRAS, groups, GROUPINGS, moved, overlayAbove, SIZES, type Extra, type Grouping, type Size } from "./layout";
@@ -105,12 +106,12 @@ export class Toolbar {
             ),
           ]
         : []),
-      ...(head.overlays.length
+      ...(imagined(head).length
         ? [
             this.toggle(
               "ideal",
               "what could have been (i)",
-              ({ arranged: { extras } }) => head.overlays.some(({ lane }) => extras.has(lane)),
+              ({ arranged: { extras } }) => imagined(head).some((lane) => extras.has(lane)),
               () => app.arranging.toggleOverlays(),
             ),
           ]

@@ -77,3 +77,16 @@ export function quantity(value: number, unit: string): string {
 export function fixed(value: number): number {
   return Number(value.toFixed(2));
 }
+
+/** "0-3,7": ascending numbers in few letters. */
+export function spans(numbers: number[]): string {
+  const sorted = [...numbers].sort((one, other) => one - other);
+  const parts: string[] = [];
+  for (let i = 0; i < sorted.length;) {
+    let j = i;
+    while (sorted[j + 1] === sorted[j]! + 1) j++;
+    parts.push(i === j ? String(sorted[i]) : `${sorted[i]}-${sorted[j]}`);
+    i = j + 1;
+  }
+  return parts.join(",");
+}

@@ -4,7 +4,7 @@ import { Alignment, changeOf, counterpartOf, signed, stepEnd } from "../src/agai
 import { scheme } from "../src/colour";
 import type { Change } from "../src/data";
 import { changeText, comparedVerdict, differences, counterpartFacts, names, pairText } from "../src/difference";
-import { find } from "../src/search";
+import { sought } from "./sought";
 import { initial } from "../src/state";
 import { totals } from "../src/totals";
 import { made } from "./made";
@@ -37,12 +37,23 @@ describe("which task is which", () => {
     expect(changeText(tasks, 5)).toBe("\nfrom A to B: +30 ns");
     expect(changeText(tasks, 2)).toBe("\nno counterpart in the other run");
     const shown: number[] = [];
-    const facts = counterpartFacts(tasks, 6, (one) => shown.push(one));
+    const nowhere = (): void => undefined;
+    const facts = counterpartFacts(tasks, 6, (one) => shown.push(one), nowhere);
     expect(facts.map(([name]) => name)).toEqual(["from A to B", "in A"]);
     expect(facts[0]![1]).toMatch(/^\+30 ns, \+30.00 %: one pair of tasks/);
     (facts[1]![1] as HTMLElement).click();
     expect(shown).toEqual([5]);
-    expect(counterpartFacts(tasks, 7, () => undefined)[0]![0]).toBe("in the other run");
+    const part = {
+      ...tasks,
+      id: Int32Array.from(tasks.kind, (_, index) => 100 + 2 * index),
+      change: tasks.start.map(() => 9),
+    };
+    const far = counterpartFacts({ ...part, counterpart: tasks.counterpart!.map(() => 7) }, 6, nowhere, (id) =>
+      shown.push(id),
+    );
+    (far[1]![1] as HTMLElement).click();
+    expect(shown).toEqual([5, 119]);
+    expect(counterpartFacts(tasks, 7, nowhere, nowhere)[0]![0]).toBe("in the other run");
   });
 });
 
@@ -165,7 +176,7 @@ test("a stretch is about A alone", () => {
 });
 
 describe("searching", () => {
-  const found = (query: string): number[] => [...find(query, TWO.head, TWO.data).items];
+  const found = (query: string): number[] => [...sought(query, TWO.head, TWO.data).items];
   test("what was gained or lost, in both runs", () => {
     expect(found("lost>1ns")).toEqual([0, 3, 5, 6]);
     expect(found("lost>2ns")).toEqual([5, 6]);
@@ -176,7 +187,7 @@ describe("searching", () => {
   });
 
   test("of one run it is an error", () => {
-    expect(() => find("lost>1ms", ALONE.head, ALONE.data)).toThrow("pages of two runs");
+    expect(() => sought("lost>1ms", ALONE.head, ALONE.data)).toThrow("pages of two runs");
   });
 });
 

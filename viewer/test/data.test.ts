@@ -87,6 +87,12 @@ const TABLES = {
   cells: {},
   samples: { gap: ["u8", [2, 3]], value: ["f64", [0.5, 1.5]] },
   kernels: { gap: ["u8", [3, 4, 9]], length: ["u8", [4, 4, 2]], cut: ["u8", [0, 1, 0]], use: ["u8", [0, 1, 2]] },
+  communication: {
+    task_step: ["u8", [1, 0, 1]],
+    of: ["u8", [0, 1, 0]],
+    exposed: ["u8", [3, 0, 2]],
+    hidden: ["u8", [0, 4, 1]],
+  },
 } satisfies Record<string, Parameters<typeof packed>[0]>;
 
 test("the columns of a page become what is drawn", async () => {
@@ -110,6 +116,7 @@ test("the columns of a page become what is drawn", async () => {
   expect([...direct.kernels.start]).toEqual([3, 7, 9]);
   expect([...direct.kernels.end]).toEqual([7, 11, 11]);
   expect([...direct.kernels.use]).toEqual([0, 1, 2]);
+  expect([...direct.communication.task]).toEqual([1, 1, 2]);
 
   const { head } = made({
     head: {

@@ -164,7 +164,17 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       departures: [],
       notes: [],
       warnings: [],
-      columns: { tasks: [], gaps: [], links: [], phases: [], cells: [], samples: [], kernels: [], ghosts: [] },
+      columns: {
+        tasks: [],
+        gaps: [],
+        links: [],
+        phases: [],
+        cells: [],
+        samples: [],
+        kernels: [],
+        communication: [],
+        ghosts: [],
+      },
       names,
       causes: gaps.length ? CAUSES : [],
       gaps: extents(gaps, (one) => one.gaps.length),
@@ -184,6 +194,8 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
         return { ...extent, device, stream, row };
       }),
       no_kernels: null,
+      communicating: [],
+      groups: [],
       inferred: null,
       against: null,
       ...head,
@@ -228,6 +240,12 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       samples: {
         time: Float64Array.from(points, ([time]) => time),
         value: Float64Array.from(points, ([, value]) => value),
+      },
+      communication: {
+        task: new Int32Array(),
+        of: new Int32Array(),
+        exposed: new Int32Array(),
+        hidden: new Int32Array(),
       },
       kernels: {
         start: Float64Array.from(ran, ({ start }) => start),

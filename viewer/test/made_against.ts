@@ -15,6 +15,7 @@ export const AGAINST: Against = {
   differs: [],
   notes: [],
   noise: null,
+  scale: [10, 50, 100],
   pairs: [],
   rates: [],
 };

@@ -42,7 +42,8 @@ const texts = (root: Element): string[] =>
   [...root.querySelectorAll("text")].filter((text) => !around(text)).map((text) => text.textContent ?? "");
 
 /** The blocks, which are in groups, one for each row. */
-const blocks = (root: Element): Element[] => [...root.querySelectorAll("g rect")].filter((one) => !around(one));
+const blocks = (root: Element): Element[] =>
+  [...root.querySelectorAll("g:not(.legend) > rect")].filter((one) => !around(one));
 
 const RUN = made({
   ranks: [
@@ -100,7 +101,18 @@ describe("a picture of shapes", () => {
   });
 
   test("says which task, rank and colour is which", () => {
-    expect(texts(root)).toEqual(["F3", "F4+B2", "F", "B3", "rank 0  12.50 % idle", "rank 1", "Forward", "Backward"]);
+    expect(texts(root)).toEqual([
+      "F3",
+      "F4+B2",
+      "F",
+      "B3",
+      "rank 0  12.50 % idle",
+      "stage 0",
+      "rank 1",
+      "stage 1",
+      "Forward",
+      "Backward",
+    ]);
   });
 
   test("has what could have been in pale", () => {
@@ -141,7 +153,9 @@ describe("with what could have been above what was", () => {
       "rank 0  6.25 % idle",
       "rank 1",
       "rank 0  12.50 % idle",
+      "stage 0",
       "rank 1",
+      "stage 1",
       "the ideal",
       "as it ran",
     ]);
@@ -211,7 +225,12 @@ test("above the lanes stand ticks of time and steps, below blocks why ranks were
   expect(number(band!, "x") - number(block!, "x")).toBe(200);
   expect(number(band!, "width")).toBe(400);
   expect(number(band!, "y")).toBeGreaterThanOrEqual(number(block!, "y") + number(block!, "height"));
-  expect(texts(root)).toContain("Transfer");
+  const [mark, said] = [...root.querySelectorAll(".legend > *")].slice(-2);
+  expect(said!.textContent).toBe("Transfer");
+  expect(mark!.getAttribute("fill")).toBe(band!.getAttribute("fill"));
+  const pattern = root.querySelector(band!.getAttribute("fill")!.slice(4, -1))!; // of dots
+  expect(pattern.querySelectorAll("rect").length).toBeGreaterThan(10);
+  expect(new Set([...pattern.children].map((dot) => dot.getAttribute("fill")))).toEqual(new Set(["#edc948"]));
   expect(picture(run, { figure: true, causes: false }).root.querySelectorAll(".axis, .causes rect").length).toBe(0);
 });
 
@@ -226,6 +245,7 @@ test("only what is in sight is drawn", () => {
   expect(texts(picture(RUN, { top: band.top, height: band.height }).root)).toEqual([
     "B3",
     "rank 1",
+    "stage 1",
     "Forward",
     "Backward",
   ]);

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { completions, find, QueryError } from "../src/search";
+import { completions, QueryError } from "../src/search";
 import { made, type Task } from "./made";
+import { sought } from "./sought";
 
 const us = 1000;
 const { head, data } = made({
@@ -34,7 +35,7 @@ const { head, data } = made({
     { rank: 1, lane: "whatif", tasks: [{ start: 0, end: 5 }] }, // 6, did not happen
   ] satisfies { rank: number; lane?: "ideal" | "comm" | "whatif"; tasks: Task[] }[],
 });
-const found = (query: string): number[] => [...find(query, head, data).items];
+const found = (query: string): number[] => [...sought(query, head, data).items];
 
 test.each<[query: string, tasks: number[]]>([
   ["rank:3", [0, 1, 2, 4]],
@@ -129,7 +130,7 @@ test("of a pair each half is found by its own label", () => {
     ["F1", 0],
     ["B3", 0],
   ] as const)
-    expect(find(query, head, data).items.length).toBe(count);
+    expect(sought(query, head, data).items.length).toBe(count);
 });
 
 describe("idle time", () => {
@@ -153,7 +154,7 @@ describe("idle time", () => {
     ["idle>1us step:2", [1]],
     ["cause:transfer or idle>5us", [0, 1]],
   ])("%s", (query, gaps) => {
-    expect(find(query, head, data)).toEqual({ what: "gap", items: Int32Array.from(gaps) });
+    expect(sought(query, head, data)).toEqual({ what: "gap", items: Int32Array.from(gaps) });
   });
 
   test.each([
@@ -161,7 +162,75 @@ describe("idle time", () => {
     ["cause:transfer kind:F", "cause:transfer is about idle time, kind:F about tasks: ask for one"],
     ["cause:transfer or kind:F", "one side of `or` is about tasks, the other about idle time: ask for one"],
   ])("%s is an error that says why", (query, message) => {
-    expect(() => find(query, head, data)).toThrow(message);
+    expect(() => sought(query, head, data)).toThrow(message);
+  });
+});
+
+describe("ranks that are odd, and tasks that take longer than their like", () => {
+  const { head, data } = made({
+    ranks: [{ rank: 0 }, { rank: 4, standing: "odd" }],
+    rows: [
+      {
+        rank: 0,
+        tasks: [
+          { start: 0, end: 10, stage: 0 }, // 0
+          { start: 10, end: 23, stage: 0 }, // 1: 1.3 times the median
+          { start: 23, end: 40, stage: 1 }, // 2: of a kind and stage of which no median is known
+          { start: 40, end: 60, kind: "backward" }, // 3: twice the median, on no stage
+        ],
+      },
+      { rank: 1, tasks: [{ start: 0, end: 14, stage: 0 }] }, // 4: 1.4 times
+      { rank: 1, lane: "ideal", tasks: [{ start: 0, end: 99, stage: 0 }] }, // 5: did not happen
+    ],
+    head: {
+      standings: [
+        { name: "odd", said: "" },
+        { name: "alike", said: "" },
+      ],
+      spread: [
+        { kind: 0, stage: 0, count: 9, least: 1, low: 1, middle: 10, high: 1, most: 1, mean: 1 },
+        { kind: 1, stage: null, count: 9, least: 1, low: 1, middle: 10, high: 1, most: 1, mean: 1 },
+      ],
+    },
+  });
+
+  test.each<[query: string, tasks: number[]]>([
+    ["odd", [4]],
+    ["ODD", [4]],
+    ["-odd", [0, 1, 2, 3]],
+    ["slow>1.3", [3, 4]],
+    ["slow>=1.3", [1, 3, 4]],
+    ["slow<1.3", [0]],
+    ["slow<=1.3", [0, 1]],
+    ["SLOW>1.3 odd", [4]],
+    ["-slow>1.3", [0, 1, 2]],
+    ["slow>1.35 or mb:0", [3, 4]],
+  ])("%s", (query, tasks) => {
+    expect([...sought(query, head, data).items]).toEqual(tasks);
+  });
+
+  test("both are offered as one writes", () => {
+    expect(completions("sl", head)).toEqual(["slow>"]);
+    expect(completions("kind:F o", head)).toEqual(["kind:F odd"]);
+  });
+
+  test.each([
+    ["slow>x", "slow wants how many times as long"],
+    ["slow>1.3ms", "such as slow>1.3"],
+    ["slow>", "such as slow>1.3"],
+    ["dur>x", "dur wants a length of time, such as dur>5ms"],
+    ["idle<", "idle wants a length of time"],
+    ["gained>1ms", "gained is a word of pages of two runs"],
+    ["odd cause:wait slow>1", "is about idle time"],
+  ])("%s is an error that says why", (query, message) => {
+    const { head: other } = made({ gaps: [{ rank: 0, gaps: [{ start: 0, end: 1 }] }] });
+    expect(() => sought(query, { ...head, causes: other.causes }, data)).toThrow(message);
+  });
+
+  test("where no rank is odd, or none can be told apart, it says so", () => {
+    const alike = { ...head, standings: [{ name: "alike" as const, said: "" }] };
+    expect(() => sought("odd", alike, data)).toThrow("no rank of this run is odd");
+    expect(() => sought("odd", { ...head, standings: [] }, data)).toThrow("nothing tells the ranks of this run apart");
   });
 });
 

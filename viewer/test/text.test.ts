@@ -78,22 +78,38 @@ test.each<[string, () => HTMLElement[]]>([
   [
     "details of a task",
     () => [
-      details(head, data, 0, [[0, 1]], () => {}, {
-        inside: inside(head, data.kernels, 0, 0, 10),
-        shown: false,
-        toggle: () => {},
-      }),
+      details(
+        head,
+        data,
+        0,
+        [[0, 1]],
+        () => {},
+        () => {},
+        {
+          inside: inside(head, data.kernels, 0, 0, 10),
+          shown: false,
+          toggle: () => {},
+        },
+      ),
     ],
   ],
   ["details of a kernel", () => [kernelDetails(head, data, 0, String)]],
   [
     "details of a task without kernels",
     () => [
-      details({ ...head, kernels: null, kernel_rows: [], no_kernels: HOSTILE }, data, 1, [], () => {}, {
-        inside: null,
-        shown: false,
-        toggle: () => {},
-      }),
+      details(
+        { ...head, kernels: null, kernel_rows: [], no_kernels: HOSTILE },
+        data,
+        1,
+        [],
+        () => {},
+        () => {},
+        {
+          inside: null,
+          shown: false,
+          toggle: () => {},
+        },
+      ),
     ],
   ],
   ["details of a gap", () => [gapDetails(head, data, 0, () => {})]],
@@ -111,6 +127,7 @@ test("how certain a task is that was inferred stands in its details, with what w
       { ...data, tasks: { ...data.tasks, certainty: Int16Array.from(data.tasks.kind, () => certainty) } },
       0,
       [],
+      () => {},
       () => {},
       { inside: null, shown: false, toggle: () => {} },
     ).textContent;

@@ -5,89 +5,48 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from bubblescope.analysis.view import View
-from bubblescope.cli.again import Repeatable, read_again
+from bubblescope.cli.again import Repeatable
 from bubblescope.cli.console import Bar, out, warn, warned
 from bubblescope.cli.levels import levels_for
 from bubblescope.cli.manners import example
 from bubblescope.cli.output import open_page, redirect
-from bubblescope.cli.questions import asking, beside, one_question
-from bubblescope.cli.reading import (
-    has_kernels,
-    need_tasks,
-    paths_argument,
-    planned,
-    read,
-    reading,
-    with_kernels,
-)
+from bubblescope.cli.paged import Wanted, asks_for_a_run_alone, paged
 from bubblescope.render.html.blocks.served import Blocks
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve.server import Server
 
-if TYPE_CHECKING:
-    from bubblescope.schedules.plan import Plan
-
 
 @click.command(cls=Repeatable, epilog=example("bubblescope serve traces --port 8000 --no-open"))
-@paths_argument()
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; any free one if 0.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
-@click.option("--title", help="Heading of the page.")
-@with_kernels
-@asking
-@beside
-@planned
-@reading
-def serve(
-    paths: tuple[str, ...],
-    port: int,
-    show: bool,
-    title: str | None,
-    unfolding: bool,
-    set_beside: str | None,
-    also: tuple[Plan, ...],
-    **options: Any,
-) -> None:
+@paged
+def serve(paths: tuple[str, ...], port: int, show: bool, **options: Any) -> None:
     """Show the timeline of a run that is too large for one file.
 
     The page loads what is in sight from this process, which listens on this machine only, at an
     address that nobody can guess. Ends with Ctrl+C. With --kernels, it loads the kernels of ranks that
-    are unfolded.
+    are unfolded. With --against, it shows what differs in another run, as `bubblescope view` does.
     """
-    layers = options["layers"]
-    question = one_question(options, also)
     quiet = options["quiet"]
     with contextlib.ExitStack() as while_serving:
         levels = None
-        if not (unfolding or question or set_beside or also or layers):
+        if asks_for_a_run_alone(options):
             levels = levels_for(paths, options, while_serving)
         run: PageData | Blocks
         if levels is not None:
-            run = Blocks(levels, title=title)
+            run = Blocks(levels, title=options["title"])
             warned(run.warnings, quiet=quiet)
         else:
-            options["activities"] |= unfolding
-            timeline = read(paths, **options)
-            need_tasks(timeline)
-            unfolding = unfolding and has_kernels(timeline, paths)
+            wanted = Wanted.of(paths, options)
             with Bar(quiet=quiet) as bar:
-                shown = View.of(
-                    timeline,
-                    also=also,
-                    whatif=question,
-                    beside=set_beside,
-                    layers=layers,
-                    read_again=read_again(),
-                    progress=bar,
-                )
+                shown = wanted.view(bar)
                 bar.begin("packing the page")
-                run = PageData.of(shown, title=title, kernels=unfolding)
-            warn(timeline, quiet=quiet)
+                run = PageData.of(shown, title=wanted.title, kernels=wanted.kernels)
+            warn(wanted.timeline, quiet=quiet)
         _serve(run, port, while_serving, show=show)
 
 

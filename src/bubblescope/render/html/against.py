@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _LABEL: Final = 400
 """Letters of what a run is called."""
 
+_SCALED: Final = 0.95
+"""Share of the changes that the scale of colours holds."""
+
 _RANKED: Final = 6
 """Reasons that stand beside the verdict."""
 
@@ -58,12 +61,26 @@ def against_of(against: Against, ranks: pl.DataFrame, origin_ns: int) -> schema.
         differs=[f"{what}: A {mine}, B {its}" for what, mine, its in comparison.differs],
         notes=[note.message for note in comparison.notes],
         noise=NOISE if noise else None,
+        scale=_scale(against),
         pairs=[
             schema.Pair(step=step, other=number, shift=shift_ns, end=end_ns - origin_ns)
             for step, number, shift_ns, end_ns in _ended(pairing).iter_rows()
         ],
         rates=[rank_rates(rates) for rates in found],
     )
+
+
+def _scale(against: Against) -> list[int]:
+    """Return a tenth, half and all of a round length that 95 % of the changes do not exceed."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    mine = against.comparison.runs[0].tasks.select(length).to_series()
+    its = against.pairing.timeline.tasks.select(length).to_series()
+    pairs = against.pairing.tasks
+    change = (its.gather(pairs["other"]) - mine.gather(pairs["task"])).abs()
+    most = int(change.filter(change > 0).quantile(_SCALED, "lower") or 1)
+    power = max(10, 10 ** (len(str(most)) - 1))  # so that all edges are whole
+    last = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= most)
+    return [last // 10, last // 2, last]
 
 
 def latest_ns(pairing: Pairing) -> int:

@@ -14,19 +14,19 @@ import polars as pl
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html import answers, schema
 from bubblescope.render.html.against import against_of, latest_ns
-from bubblescope.render.html.kernels import (
-    NOT_ASKED,
-    ROW,
-    kernel_columns,
-    kernels_of,
-    no_kernels,
+from bubblescope.render.html.in_tasks import (
+    Communication,
+    communication_columns,
+    groups_of,
     sums_in_tasks,
 )
+from bubblescope.render.html.kernels import NOT_ASKED, ROW, kernel_columns, kernels_of, no_kernels
 from bubblescope.render.html.packing import (
     SUMS,
     TASK_ROW,
     arranged,
     cells_of,
+    changes_of,
     counterparts_of,
     extents,
     gap_columns,
@@ -74,6 +74,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         phases, cells: Of each rank and step, in the columns of the page.
         samples: Values of counters over time, in the columns of the page.
         kernels: As `bubblescope.render.html.kernels.Kernels.table`; empty if the page has none.
+        communication: As `bubblescope.render.html.in_tasks.Communication.table`.
         ghosts: Tasks of what-ifs that the page holds, as of `bubblescope.render.html.answers.Told`.
         asks: What can be asked about the run, and how a page tells the answer; None if nobody can ask.
     """
@@ -87,6 +88,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
     cells: pl.DataFrame
     samples: pl.DataFrame
     kernels: pl.DataFrame
+    communication: pl.DataFrame
     ghosts: pl.DataFrame
     asks: answers.Asks | None
 
@@ -133,6 +135,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         yield "gaps", gap_columns(self.gaps, self.tasks, self.origin_ns)
         yield "links", link_columns(self.links, self.tasks)
         yield "kernels", kernel_columns(self.kernels, self.origin_ns)
+        yield "communication", communication_columns(self.communication)
 
     def tables_of_run(self) -> dict[schema.TableName, pl.DataFrame]:
         """Return those of the tables that are about the whole run, whatever tasks are shown."""
@@ -203,6 +206,7 @@ class Outline(NamedTuple):
             "samples": counted.samples,
             "kernels": ran.head(),
             "no_kernels": NOT_ASKED if timeline.budget.height and not kernels else None,
+            "groups": groups_of(timeline),
         }
         if counted.left_out:
             known["notes"].append(_thinned(counted))
@@ -235,12 +239,15 @@ class Outline(NamedTuple):
         tasks = arranged(self.timeline, self.overlays, self.ranks)
         if self.pairs is not None:
             tasks = tasks.with_columns(counterparts_of(tasks, self.pairs))
+            tasks = tasks.with_columns(changes_of(tasks))
         if self.timeline.budget.height:
             tasks = tasks.with_columns(**sums_in_tasks(tasks, self.timeline.budget))
+        moved = Communication.of(tasks, self.timeline.budget)
         could = self.answers.with_lanes(self.timeline, self.ranks, tasks)
         shown = pl.Series([one.task for one in self.verdict.remedies], dtype=pl.Int64)
         told = schema.Told(
             **self.known,
+            communicating=moved.kinds,
             end=max(_extreme(tasks["end_ns"].max(), 0), self.end_ns) - self.origin_ns,
             chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
             names=[cut(name, _TEXT) for name in could.names.to_list()],
@@ -260,6 +267,7 @@ class Outline(NamedTuple):
             cells=self.cells,
             samples=self.samples,
             kernels=self.kernels,
+            communication=moved.table,
             ghosts=could.ghosts,
             asks=asks,
         )

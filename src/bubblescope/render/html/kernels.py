@@ -1,4 +1,4 @@
-"""Kernels as the page shows them: in rows of streams, their names as numbers, and their sums in tasks.
+"""Kernels as the page shows them: in rows of streams, and their names as numbers.
 
 A row is one of a stream's of a rank's device; in it nothing overlaps, as the page's painter wants it.
 """
@@ -11,12 +11,10 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model import intervals
-from bubblescope.model.budget import BUSY, Use
+from bubblescope.model.budget import BUSY
 from bubblescope.model.errors import BubblescopeError
-from bubblescope.model.kinds import Lane
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html import schema
-from bubblescope.render.html.packing import SUMS
 from bubblescope.render.html.summary import shades
 from bubblescope.render.layout import drawn_ns, with_rows
 from bubblescope.render.palette import DARK_USE_COLOURS, USE_COLOURS
@@ -215,43 +213,3 @@ def _covered(ran: pl.DataFrame) -> int:
     """Return the time that intervals, by start, cover together."""
     start, end = ran["start_ns"].to_numpy(), ran["end_ns"].to_numpy()
     return int((end - intervals.fresh_start_ns(start, end)).sum())
-
-
-_SUMS: Final = dict(zip(SUMS, (Use.COMPUTE, Use.COMMUNICATION, Use.COPY), strict=True))
-
-
-def sums_in_tasks(tasks: pl.DataFrame, budget: pl.DataFrame) -> dict[str, pl.Series]:
-    """Return how long the device computed, communicated and copied in each task, -1 if unknown.
-
-    Communication and copies are those that are exposed, as in the device's budget, of which these are
-    sums: none of its rows reaches over the edge of a task, as `bubblescope.sources.spending` cuts it.
-    Of ranks with several devices it is not known on which a task ran.
-
-    Args:
-        tasks: In any order: rank, task (null for what was not measured), lane, start_ns and end_ns.
-        budget: As `Timeline.budget`.
-    """
-    found = {name: np.full(tasks.height, _UNKNOWN, np.int64) for name in _SUMS}
-    measured = pl.col("task").is_not_null() & (pl.col("lane") == Lane.COMPUTE.value)
-    own = tasks.select("rank", "start_ns", "end_ns", measured.alias("own")).with_row_index("at")
-    for (rank,), spent in budget.sort("start_ns").group_by("rank"):
-        if spent["device"].n_unique() > 1:
-            continue
-        mine = own.filter(pl.col("own") & (pl.col("rank") == rank))
-        at, start, end = (mine[name].to_numpy() for name in ("at", "start_ns", "end_ns"))
-        for name, use in _SUMS.items():
-            of = spent.filter(pl.col("use") == use.value)
-            found[name][at] = _between(
-                of["start_ns"].to_numpy(), of["spent_ns"].to_numpy(), start, end
-            )
-    return {name: pl.Series(values) for name, values in found.items()}
-
-
-def _between(
-    moment: np.ndarray, value: np.ndarray, start: np.ndarray, end: np.ndarray
-) -> np.ndarray:
-    """Return the sums of the values at ascending moments from each start until before each end."""
-    sums = np.append(0, np.cumsum(value))
-    edges = [np.searchsorted(moment, edge) for edge in (start, end)]
-    between: np.ndarray = sums[edges[1]] - sums[edges[0]]
-    return between

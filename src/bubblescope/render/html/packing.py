@@ -43,6 +43,9 @@ SUMS: Final = ("computing", "communicating", "copying")
 COUNTERPART: Final = "counterpart"
 """Column of where the same task of another run is."""
 
+CHANGE: Final = "change_ns"
+"""Column of how much longer a task is in another run."""
+
 TASK_ROW: Final = ("position", "lane", "row")
 """What tells rows of tasks apart."""
 
@@ -306,6 +309,18 @@ def counterparts_of(tasks: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     mine, its = own[pairs["task"].to_numpy()], other[pairs["other"].to_numpy()]
     found[mine], found[its] = its - mine, mine - its
     return pl.Series(COUNTERPART, found)
+
+
+def changes_of(tasks: pl.DataFrame) -> pl.Series:
+    """Return by how many ns each task is longer in B than in A, null where it has no counterpart.
+
+    Args:
+        tasks: Arranged tasks of two runs, A's above B's, with the column of `counterparts_of`.
+    """
+    length = (tasks["end_ns"] - tasks["start_ns"]).to_numpy()
+    reach = tasks[COUNTERPART].to_numpy()
+    change = np.sign(reach) * (length[np.arange(len(reach)) + reach] - length)
+    return pl.Series(CHANGE, change).set(tasks[COUNTERPART] == 0, None)
 
 
 def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:

@@ -17,10 +17,33 @@ from bubblescope.render.palette import Pattern  # noqa: TC001  the schema of wha
 Lane = Literal["compute", "against", "ideal", "whatif", "comm", "host"]
 OverlayLane = Literal["against", "ideal", "whatif"]
 NumberType = Literal["u8", "i16", "i32", "u32", "f64"]
-TableName = Literal["tasks", "gaps", "links", "phases", "cells", "samples", "kernels", "ghosts"]
+TableName = Literal[
+    "tasks", "gaps", "links", "phases", "cells", "samples", "kernels", "communication", "ghosts"
+]
 Span = Literal["pipeline phase", "step", "capture"]
 StandingName = Literal["odd", "waits", "alike"]
-TableInSight = Literal["tasks", "gaps", "links", "kernels"]
+TableInSight = Literal["tasks", "gaps", "links", "kernels", "communication"]
+
+SearchColumn = Literal[
+    "rank",
+    "host",
+    "standing",
+    "lane",
+    "step",
+    "length",
+    "cause",
+    "kind",
+    "stage",
+    "chunk",
+    "microbatch",
+    "peer",
+    "pair",
+    "pair_chunk",
+    "name",
+    "slowness",
+    "gained",
+    "lost",
+]
 
 _TASKS: Final = (
     *("gap", "length", "busy", "lead", "kind", "microbatch", "chunk", "stage", "step", "peer"),
@@ -35,12 +58,16 @@ TABLES: Final[dict[TableName, tuple[str, ...]]] = {
     "cells": ("rank", "step", "busy", "span"),
     "samples": ("gap", "value"),
     "kernels": ("gap", "length", "cut", "use", "name", "module", "lead"),
+    "communication": ("task_step", "of", "exposed", "hidden"),
     "ghosts": _TASKS,
 }
 """Columns of each table, as `bubblescope.render.html.packing` makes them."""
 
 OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
-    "tasks": ("computing", "communicating", "copying", "certainty", "counterpart", "id", "merged"),
+    "tasks": (
+        *("computing", "communicating", "copying", "certainty", "counterpart", "change"),
+        *("id", "merged"),
+    ),
     "gaps": ("id", "root_id", "merged"),
     "kernels": ("id", "merged"),
 }
@@ -48,7 +75,8 @@ OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
 
 `certainty` is the probability in per cent that a task is what it was inferred to be, -1 where the trace
 states it. `counterpart`, on a page of two runs, is how many rows further the same task of the other run
-is; 0 if it has none.
+is; 0 if it has none. `change`, where only a part of the rows is there, is by how many ns it is longer
+in B.
 """
 
 
@@ -302,6 +330,24 @@ class KernelHead(msgspec.Struct, frozen=True, kw_only=True):
     modules: list[str]
 
 
+class Communicating(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation that communicates in groups of one role; null where the trace does not tell.
+
+    `said` is what the groups are for, in a few words.
+    """
+
+    role: str | None
+    said: str
+    operation: str | None
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks that communicate with each other, by their own numbers, and for what."""
+
+    role: str
+    ranks: list[int]
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step; `error` is how far its makespan rate may be off because clocks differ."""
 
@@ -376,6 +422,8 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
         differs: What the runs do not have in common, a sentence each.
         notes: What to know before believing it.
         noise: What ± is; null where no noise is known.
+        scale: By how many ns a task has to change to be of the next colour, ascending; the last is
+            a round number that nearly no change exceeds.
         pairs: Which step is which, in the order of A's.
         rates: Of the ranks of B, by the place on the page of those that they stand against.
     """
@@ -388,6 +436,7 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
     differs: list[str]
     notes: list[str]
     noise: str | None
+    scale: list[int]
     pairs: list[Pair]
     rates: list[RankRates | None]
 
@@ -474,6 +523,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         samples: Where the values of counters are.
         kernels: None if the page was made without.
         no_kernels: How to get them, if the traces hold some.
+        communicating: What communicated in tasks.
+        groups: Of ranks that communicate.
         against: What changed to another run; None if the page shows one.
     """
 
@@ -506,6 +557,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     samples: list[SampleExtent]
     kernels: KernelHead | None
     no_kernels: str | None
+    communicating: list[Communicating]
+    groups: list[Group]
     against: Against | None
 
 
@@ -545,6 +598,41 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[int]
     columns: dict[TableInSight, list[Column]]
     sizes: dict[TableInSight, int]
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a search asks of a column of tasks or gaps; what is not known meets none.
+
+    Attributes:
+        column: Of which. Kinds and causes are numbers in the head; `length` is in ns; `slowness` is
+            how many times as long as the median of its kind and stage a task takes; `gained` and `lost`
+            are by how many ns it is shorter or longer in B than in A.
+        least: From where on.
+        most: Up to where.
+        open: Whether neither of these is within.
+        text: Of a host, a part of its name; of a task, a part of its name in any case; of a lane or
+            a standing, all of it.
+    """
+
+    column: SearchColumn
+    least: float | None = None
+    most: float | None = None
+    open: bool = False
+    text: str | None = None
+
+
+class SearchWord(msgspec.Struct, frozen=True, kw_only=True):
+    """One word of a search: any of some sets of conditions has to hold whole, or if negated none."""
+
+    any: list[list[Condition]]
+    negated: bool
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query asks for, as `viewer/src/search.ts` reads it: any of some sets of words."""
+
+    what: Literal["task", "gap"]
+    sets: list[list[SearchWord]]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,9 +39,10 @@ from bubblescope.render.html.blocks.layout import (
     sums_file,
 )
 from bubblescope.render.html.data import PageData, Places
+from bubblescope.render.html.in_tasks import NOTHING
 from bubblescope.render.html.kernels import inside, no_kernels
 from bubblescope.render.html.packing import GAPS, LANE, SUMS, TASK_ROW, extents, packed, seen
-from bubblescope.render.html.serve.query import Search, totals
+from bubblescope.render.html.serve.query import found_of, matching, totals
 from bubblescope.render.html.serve.resources import place_of, served_page
 from bubblescope.render.html.serve.windows import Sight, Windows
 
@@ -234,16 +235,17 @@ class Blocks:
         rows = rows.filter(pl.col("known").all().over("part", "batch"))
         return rows, {_Address(*at) for at in rows.select("part", "batch").unique().iter_rows()}
 
-    def find(self, query: str) -> schema.Found:
-        """Return what a query is about, in the order of the page."""
-        search = Search.of(query, self._template.told)
-        order = ("position", "start_ns") if search.gaps else _ORDER
-        schema_of = _GAPS if search.gaps else _TASKS
+    def find(self, search: schema.Search) -> schema.Found:
+        """Return what a search is about, in the order of the page."""
+        gaps, told = search.what == "gap", self._template.told
+        order = ("position", "start_ns") if gaps else _ORDER
+        schema_of = _GAPS if gaps else _TASKS
         found = [pl.DataFrame(schema={name: schema_of[name] for name in ("id", *order)})]
         for at in self._addresses(range(len(self._index.batches) - 1)):
-            rows = self._gaps_of([at]) if search.gaps else self._block("tasks", at)
-            found.append(rows.filter(search.where).select(*found[0].columns))
-        return search.found(pl.concat(found).sort(order)["id"])
+            rows = self._gaps_of([at]) if gaps else self._block("tasks", at)
+            own = matching(rows.lazy(), search, told)
+            found.append(own.select(*found[0].columns).collect())
+        return found_of(search, pl.concat(found).sort(order)["id"])
 
     def inside(self, rank: int, start_ns: int, end_ns: int) -> schema.Inside:
         """Return which kernels ran: no block has any."""
@@ -289,6 +291,7 @@ class Blocks:
             cells=none,
             samples=none,
             kernels=no_kernels().table,
+            communication=NOTHING,
             ghosts=none,
             asks=None,
         )

@@ -165,6 +165,8 @@ def _tell(
     told = schema.Told(
         **known,
         against=None,
+        communicating=[],
+        groups=[],
         title=cut(title_of(view), _TITLE),
         overlays=[],
         above=None,

@@ -17,7 +17,7 @@ from bubblescope.model import intervals
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.html.blocks import layout
 from bubblescope.render.html.blocks.layout import Cell, afar_file, block_file, overview_columns
-from bubblescope.render.html.kernels import sums_in_tasks
+from bubblescope.render.html.in_tasks import sums_in_tasks
 from bubblescope.render.html.packing import TASK_ROW, arranged_among, extents, gaps_in_order, seen
 from bubblescope.render.html.serve.windows import Drawn, Sight, chosen
 

@@ -20,7 +20,8 @@ def sight(asked: Mapping[str, str], ranks: int) -> Sight:
     """Return what a viewer shows.
 
     Args:
-        asked: Parameters start, perpixel (both ns), columns, ranks, lanes and perhaps unfolded.
+        asked: Parameters start, perpixel (both ns), columns, ranks, lanes and perhaps unfolded and
+            shift (ns).
         ranks: How many ranks the run has.
 
     Raises:
@@ -37,6 +38,7 @@ def sight(asked: Mapping[str, str], ranks: int) -> Sight:
         ranks=positions(asked["ranks"], ranks),
         lanes=frozenset(asked["lanes"].split(",")),
         unfolded=positions(asked.get("unfolded", ""), ranks),
+        shift_ns=round(_time_ns(asked.get("shift", "0"))),
     )
 
 

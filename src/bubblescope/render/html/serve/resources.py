@@ -14,7 +14,7 @@ from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page
-from bubblescope.render.html.schema import Asked, Found, Inside, Totals, Where
+from bubblescope.render.html.schema import Asked, Found, Inside, Search, Totals, Where
 from bubblescope.render.html.serve.asked import positions, sight, span_ns
 from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.whatifs import Asking
@@ -58,8 +58,8 @@ class Held(Protocol):
     def totals(self, start_ns: int, end_ns: int, ranks: Collection[int]) -> Totals:
         """Return what happened in a stretch of time on some ranks."""
 
-    def find(self, query: str) -> Found:
-        """Return what a query is about; raises QueryError."""
+    def find(self, search: Search) -> Found:
+        """Return what a search is about; raises QueryError."""
 
     def inside(self, rank: int, start_ns: int, end_ns: int) -> Inside:
         """Return which kernels ran in a stretch of time."""
@@ -99,9 +99,9 @@ class Whole:
         """Return what happened in a stretch of time on some ranks."""
         return totals(self._data, start_ns, end_ns, ranks)
 
-    def find(self, query: str) -> Found:
-        """Return what a query is about."""
-        return find(self._data, query)
+    def find(self, search: Search) -> Found:
+        """Return what a search is about."""
+        return find(self._data, search)
 
     def inside(self, rank: int, start_ns: int, end_ns: int) -> Inside:
         """Return which kernels ran in a stretch of time."""
@@ -217,7 +217,7 @@ class Resources:
 
     def _find(self, asked: Mapping[str, str]) -> Found | dict[str, str]:
         try:
-            return self._run.find(asked["query"])
+            return self._run.find(msgspec.json.decode(asked["search"], type=Search))
         except QueryError as error:
             return {"error": str(error)}
 

@@ -15,7 +15,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from bubblescope.render.html.data import Places
-from bubblescope.render.html.packing import packed
+from bubblescope.render.html.packing import CHANGE, packed
 from bubblescope.render.html.schema import Part
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bubblescope.model.arrays import Ints
+    from bubblescope.model.arrays import Ints, Mask
     from bubblescope.render.html.data import PageData
     from bubblescope.render.html.schema import Extent, TableInSight
 
@@ -44,6 +44,7 @@ class Sight(msgspec.Struct, frozen=True):
         ranks: Ranks in sight, as positions on the page.
         lanes: Names of the lanes in sight.
         unfolded: Those of the ranks whose kernels are in sight.
+        shift_ns: By how much the lanes of another run are moved.
     """
 
     start_ns: float
@@ -52,6 +53,7 @@ class Sight(msgspec.Struct, frozen=True):
     ranks: frozenset[int]
     lanes: frozenset[str]
     unfolded: frozenset[int] = frozenset()
+    shift_ns: int = 0
 
     @property
     def end_ns(self) -> float:
@@ -101,6 +103,11 @@ class Drawn(NamedTuple):
             frame["merged"].cast(pl.Int64).to_numpy() if "merged" in frame.columns else none,
         )
 
+    def moved(self, those: Mask, by_ns: int) -> Drawn:
+        """Return the same, some of it drawn later."""
+        later = those * np.int64(by_ns)
+        return self._replace(start_ns=self.start_ns + later, end_ns=self.end_ns + later)
+
 
 class Windows:
     """Cuts what is in sight out of what a page would hold.
@@ -119,6 +126,12 @@ class Windows:
         self._exact = exact
         self._rows, self._gaps, self._kernels = data.places() if places is None else places
         self._task_times = Drawn.of(data.tasks, "kind", data.origin_ns)
+        self._others = (data.tasks["lane"].cast(pl.String) == "against").to_numpy()
+        if data.told.against is not None:
+            changed = _classes(data, data.told.against.scale)
+            self._task_times = self._task_times._replace(
+                codes=self._task_times.codes * (1 + changed.max(initial=0)) + changed
+            )
         self._gap_times = Drawn.of(data.gaps, "cause", data.origin_ns)
         self._kernel_times = Drawn.of(data.kernels, "use", data.origin_ns)
         own = data.tasks.with_row_index("at").drop_nulls("task").sort("task")
@@ -142,8 +155,11 @@ class Windows:
 
         All tasks, gaps and kernels have their number among all of the run as `id`.
         """
+        times = self._task_times
+        if sight.shift_ns:
+            times = times.moved(self._others, sight.shift_ns)
         spans = [
-            _span(self._task_times, row, sight)
+            _span(times, row, sight)
             if row.rank in sight.ranks and row.lane in sight.lanes
             else (0, 0)
             for row in self._rows
@@ -153,7 +169,7 @@ class Windows:
             for row in self._gaps
         ]
         whole = self._exact and sum(last - first for first, last in spans) <= _WHOLE
-        tasks = chosen(self._task_times, spans, sight, whole=whole)
+        tasks = chosen(times, spans, sight, whole=whole)
         gaps = chosen(self._gap_times, gap_spans, sight, whole=whole)
         kernel_spans = [
             _span(self._kernel_times, row, sight) if row.rank in sight.unfolded else (0, 0)
@@ -170,6 +186,7 @@ class Windows:
             gaps=self._drawn(self._data.gaps, gaps),
             links=self._linked(spans if whole else []),
             kernels=self._drawn(self._data.kernels, kernels),
+            communication=self._communicated(tasks),
         )
         tables = dict(part.tables_in_sight())
         chosen_of: dict[TableInSight, Chosen] = {"tasks": tasks, "gaps": gaps, "kernels": kernels}
@@ -177,6 +194,8 @@ class Windows:
             tables[name] = tables[name].with_columns(
                 id=self._numbers(name, sent_of.ids), merged=pl.Series(sent_of.merged)
             )
+        if CHANGE in part.tasks.columns:
+            tables["tasks"] = tables["tasks"].with_columns(change=part.tasks[CHANGE].fill_null(0))
         tables["gaps"] = tables["gaps"].with_columns(root_id=self._roots(part.gaps))
         sent = {name: packed(frame, _EFFORT) for name, frame in tables.items()}
         text = msgspec.json.encode(
@@ -212,6 +231,17 @@ class Windows:
             return gaps["root_id"]
         return pl.Series(self._at[gaps["root"].to_numpy()], dtype=pl.Int64)
 
+    def _communicated(self, tasks: Chosen) -> pl.DataFrame:
+        """Return what communicated in those of the chosen tasks that are themselves."""
+        at = self._data.communication["at"].to_numpy()
+        own = np.flatnonzero(tasks.merged == 0)
+        first, last = (np.searchsorted(at, tasks.ids[own], side) for side in ("left", "right"))
+        count = last - first
+        rows = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
+        place = pl.Series(np.repeat(own, count), dtype=pl.Int64)
+        sent: pl.DataFrame = self._data.communication[rows]
+        return sent.with_columns(at=place)
+
     def _linked(self, spans: Iterable[tuple[int, int]]) -> pl.DataFrame:
         """Return the links whose source is among some tasks."""
         parts = [
@@ -220,6 +250,14 @@ class Windows:
             if first < last
         ]
         return pl.concat(parts) if parts else self._links.clear()
+
+
+def _classes(data: PageData, scale: list[int]) -> Ints:
+    """Number tasks by how much they changed, so that only those are merged that look alike."""
+    change = data.tasks[CHANGE].to_numpy()  # NaN where it is not known
+    far = np.searchsorted([*scale, np.inf], np.abs(change), side="right")
+    found: Ints = np.where(change < 0, -far, far) % (2 * (len(scale) + 1))
+    return found
 
 
 def _span(drawn: Drawn, row: Extent, sight: Sight) -> tuple[int, int]:
