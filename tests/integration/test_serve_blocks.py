@@ -11,10 +11,10 @@ import pytest
 
 from bubblescope.analysis.view import View
 from bubblescope.model.errors import SourceError
-from bubblescope.render.html.blocks import served, telling
-from bubblescope.render.html.blocks.layout import INDEX, TOLD, Levels
-from bubblescope.render.html.blocks.served import Blocks
 from bubblescope.render.html.data import PageData
+from bubblescope.render.html.page_blocks import served, telling
+from bubblescope.render.html.page_blocks.block_files import INDEX, TOLD, Levels
+from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.serve.query import QueryError
 from bubblescope.render.html.serve.resources import Whole
 from bubblescope.render.html.serve.windows import Sight

@@ -12,7 +12,7 @@ import click
 from bubblescope.analysis.view import View
 from bubblescope.cli.again import Repeatable, read_again
 from bubblescope.cli.console import Bar, out, warn, warned
-from bubblescope.cli.levels import levels_for
+from bubblescope.cli.dataset_levels import levels_for
 from bubblescope.cli.manners import example
 from bubblescope.cli.output import open_page, redirect
 from bubblescope.cli.questions import asking, beside, one_question
@@ -25,8 +25,8 @@ from bubblescope.cli.reading import (
     reading,
     with_kernels,
 )
-from bubblescope.render.html.blocks.served import Blocks
 from bubblescope.render.html.data import PageData
+from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.serve.server import Server
 
 if TYPE_CHECKING:

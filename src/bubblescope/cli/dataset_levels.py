@@ -12,7 +12,7 @@ from bubblescope.cli.console import Bar, err
 from bubblescope.cli.in_pieces import Watched, given_dataset
 from bubblescope.cli.reading import ENOUGH
 from bubblescope.cli.workers import chosen
-from bubblescope.render.html.blocks.layout import Levels
+from bubblescope.render.html.page_blocks.block_files import Levels
 from bubblescope.sources.dataset.catalogue import TASKS
 from bubblescope.sources.dataset.store import Folder
 
@@ -84,7 +84,7 @@ def make(
     if levels.there or not any(part.count(TASKS) for part in catalogue.parts):
         return
     from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415  slow, and seldom needed
-    from bubblescope.render.html.blocks.telling import make_levels  # noqa: PLC0415
+    from bubblescope.render.html.page_blocks.telling import make_levels  # noqa: PLC0415
 
     with Bar(quiet=quiet) as bar:
         pieces = pieces_of(_anywhere(store), workers)
