@@ -11,11 +11,12 @@ import polars as pl
 import pytest
 
 from bubblescope import Timeline, sources
-from bubblescope.cli import info, levels
+from bubblescope.cli import dataset_levels as levels
+from bubblescope.cli import info
 from bubblescope.datasets.building import Dataset
 from bubblescope.engine import engine
-from bubblescope.render.html.blocks.layout import Levels
-from bubblescope.render.html.blocks.served import Blocks
+from bubblescope.render.html.page_blocks.block_files import Levels
+from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.serve.windows import Sight
 from bubblescope.sources.dataset.catalogue import catalogue_of
 from bubblescope.sources.dataset.store import Folder, store_of
@@ -79,7 +80,7 @@ class TestLevels:
         assert sum(part.tasks for part in index.parts) == sum(
             part.count("tasks") for part in catalogue.parts
         )
-        monkeypatch.setattr("bubblescope.render.html.blocks.telling.make_levels", None)
+        monkeypatch.setattr("bubblescope.render.html.page_blocks.telling.make_levels", None)
         called(*asked, cwd=tmp_path)
 
     def test_those_of_a_dataset_that_was_added_to_are_made_anew(self, tmp_path):

@@ -13,10 +13,10 @@ from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.view import View
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
-from bubblescope.render.html.blocks import served, telling
-from bubblescope.render.html.blocks.layout import INDEX, TOLD, Levels
-from bubblescope.render.html.blocks.served import Blocks
 from bubblescope.render.html.data import PageData
+from bubblescope.render.html.page_blocks import served, telling
+from bubblescope.render.html.page_blocks.block_files import INDEX, TOLD, Levels
+from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.schema import Condition, Search, SearchWord
 from bubblescope.render.html.serve.resources import Whole
 from bubblescope.render.html.serve.windows import Sight

@@ -10,14 +10,14 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out
-from bubblescope.cli.levels import make
+from bubblescope.cli.dataset_levels import make
 from bubblescope.cli.manners import example
 from bubblescope.cli.reading import paths_argument, reading
 from bubblescope.cli.workers import Sectioned, chosen
 from bubblescope.datasets.batches import BATCH, input_of
 from bubblescope.datasets.building import Dataset, DatasetError, Outcome
 from bubblescope.model import units
-from bubblescope.render.html.blocks.layout import Levels
+from bubblescope.render.html.page_blocks.block_files import Levels
 from bubblescope.sources import find
 from bubblescope.sources.dataset.catalogue import BLOCK_STEPS, TASKS
 from bubblescope.sources.dataset.store import is_address, store_of

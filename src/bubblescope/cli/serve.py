@@ -11,12 +11,12 @@ import click
 
 from bubblescope.cli.again import Repeatable
 from bubblescope.cli.console import Bar, out, warn, warned
-from bubblescope.cli.levels import levels_for
+from bubblescope.cli.dataset_levels import levels_for
 from bubblescope.cli.manners import example
 from bubblescope.cli.output import open_page, redirect
 from bubblescope.cli.paged import Wanted, asks_for_a_run_alone, paged
-from bubblescope.render.html.blocks.served import Blocks
 from bubblescope.render.html.data import PageData
+from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.serve.server import Server
 
 

@@ -42,8 +42,8 @@ from bubblescope.sources.dataset.catalogue import (
     manifest_of,
     table_file,
 )
-from bubblescope.sources.dataset.levels import FOLDER as LEVELS
-from bubblescope.sources.dataset.levels import folder_of
+from bubblescope.sources.dataset.levels_folder import FOLDER as LEVELS
+from bubblescope.sources.dataset.levels_folder import folder_of
 from bubblescope.sources.rank_grid import groups_of_grid
 
 if TYPE_CHECKING:

@@ -25,7 +25,11 @@ from bubblescope.model.kinds import Kind
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.render.html import schema
-from bubblescope.render.html.blocks.layout import (
+from bubblescope.render.html.data import PageData, Places
+from bubblescope.render.html.in_tasks import NOTHING
+from bubblescope.render.html.kernels import inside, no_kernels
+from bubblescope.render.html.packing import GAPS, LANE, SUMS, TASK_ROW, extents, packed, seen
+from bubblescope.render.html.page_blocks.block_files import (
     FIXED,
     OVERVIEW,
     Index,
@@ -38,10 +42,6 @@ from bubblescope.render.html.blocks.layout import (
     spent,
     sums_file,
 )
-from bubblescope.render.html.data import PageData, Places
-from bubblescope.render.html.in_tasks import NOTHING
-from bubblescope.render.html.kernels import inside, no_kernels
-from bubblescope.render.html.packing import GAPS, LANE, SUMS, TASK_ROW, extents, packed, seen
 from bubblescope.render.html.serve.query import found_of, matching, totals
 from bubblescope.render.html.serve.resources import place_of, served_page
 from bubblescope.render.html.serve.windows import Sight, Windows

@@ -12,7 +12,7 @@ from bubblescope.cli.console import Bar, err
 from bubblescope.cli.in_pieces import Watched, given_dataset
 from bubblescope.cli.reading import ENOUGH
 from bubblescope.cli.workers import chosen
-from bubblescope.render.html.blocks.layout import Levels
+from bubblescope.render.html.page_blocks.block_files import Levels
 from bubblescope.sources.dataset.catalogue import TASKS
 from bubblescope.sources.dataset.store import Folder
 
@@ -85,7 +85,7 @@ def make(
         return
     from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415  slow, and seldom needed
     from bubblescope.datasets.kept import keeping  # noqa: PLC0415
-    from bubblescope.render.html.blocks.telling import make_levels  # noqa: PLC0415
+    from bubblescope.render.html.page_blocks.telling import make_levels  # noqa: PLC0415
 
     with Bar(quiet=quiet) as bar, keeping(catalogue) as kept:
         pieces = pieces_of(_anywhere(store), workers, kept=kept)

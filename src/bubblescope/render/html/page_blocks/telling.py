@@ -19,16 +19,16 @@ from bubblescope.model.plain_text import cut
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 from bubblescope.model.version import __version__
 from bubblescope.render.html import schema
-from bubblescope.render.html.blocks.layout import INDEX, OVERVIEW, TOLD, Index, Part
-from bubblescope.render.html.blocks.served import Blocks
-from bubblescope.render.html.blocks.writing import Keeping, Kept, widths
 from bubblescope.render.html.kernels import NOT_ASKED
 from bubblescope.render.html.packing import LANE, TASK_ROW, cells_of, phase_columns
+from bubblescope.render.html.page_blocks.block_files import INDEX, OVERVIEW, TOLD, Index, Part
+from bubblescope.render.html.page_blocks.block_writing import Keeping, Kept, widths
+from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.samples import counters_of
 from bubblescope.render.html.summary import opening, summary, title_of, verdict_of
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.wording import counted
-from bubblescope.sources.dataset.levels import SCHEMA
+from bubblescope.sources.dataset.levels_folder import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.overview import Overview
     from bubblescope.analysis.pieces.given import Pieces, Runs
     from bubblescope.analysis.pieces.study_of_pieces import Found
-    from bubblescope.render.html.blocks.layout import Levels
+    from bubblescope.render.html.page_blocks.block_files import Levels
     from bubblescope.render.html.samples import Counters
 
 A_BLOCK: Final = 60_000

@@ -15,10 +15,15 @@ from bubblescope.analysis.phase import phases
 from bubblescope.analysis.view import links_of, spread_of
 from bubblescope.model import intervals
 from bubblescope.model.kinds import Kind, Lane
-from bubblescope.render.html.blocks import layout
-from bubblescope.render.html.blocks.layout import Cell, afar_file, block_file, overview_columns
 from bubblescope.render.html.in_tasks import sums_in_tasks
 from bubblescope.render.html.packing import TASK_ROW, arranged_among, extents, gaps_in_order, seen
+from bubblescope.render.html.page_blocks import block_files
+from bubblescope.render.html.page_blocks.block_files import (
+    Cell,
+    afar_file,
+    block_file,
+    overview_columns,
+)
 from bubblescope.render.html.serve.windows import Drawn, Sight, chosen
 
 if TYPE_CHECKING:
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.overview import Overview
     from bubblescope.analysis.pieces.looks import Own
     from bubblescope.model.arrays import Ints
-    from bubblescope.render.html.blocks.layout import Levels
+    from bubblescope.render.html.page_blocks.block_files import Levels
 
 _DENSE: Final = 4
 """Tasks of a rank that are one at the finest level, about: of fewer there would be as many pieces."""
@@ -88,7 +93,7 @@ class Keeping(NamedTuple):
     Attributes:
         levels: Where to.
         ranks: Frame with rank and position.
-        batches: As of `layout.Index`.
+        batches: As of `block_files.Index`.
         origin_ns: Where the page begins.
         widths_ns: Of each level.
         telling: The part that tells how ranks stand.
@@ -127,7 +132,7 @@ class Keeping(NamedTuple):
             self._write(afar, afar_file(level, "tasks", own.number))
             afar = self._afar(gaps, ("position",), "cause", width_ns)
             self._write(afar, afar_file(level, "gaps", own.number))
-        self._write(_sums(kept, gaps), layout.sums_file(own.number))
+        self._write(_sums(kept, gaps), block_files.sums_file(own.number))
         computing = kept.filter(pl.col("lane") == Lane.COMPUTE.value)
         spent = computing.group_by("kind").agg(spent_ns=_LENGTH.sum())
         told = own.number == self.telling
@@ -195,7 +200,7 @@ class Keeping(NamedTuple):
 
 
 def _sums(tasks: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Return what each rank did in a part, as of `layout.sums_file`; both are in the page's order."""
+    """Return what each rank did in a part, as of `sums_file`; both are in the page's order."""
     edges = pl.concat([frame.select("position", "start_ns", "end_ns") for frame in (tasks, gaps)])
     found = edges.group_by("position").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     # Tasks of several rows of a lane overlap; the time in which any runs counts once.
@@ -207,12 +212,12 @@ def _sums(tasks: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
         column
         for one in Kind
         for column in (
-            _LENGTH.filter(kind == one.value).sum().alias(layout.spent(one.value)),
-            (kind == one.value).sum().cast(pl.Int64).alias(layout.counted(one.value)),
+            _LENGTH.filter(kind == one.value).sum().alias(block_files.spent(one.value)),
+            (kind == one.value).sum().cast(pl.Int64).alias(block_files.counted(one.value)),
         )
     ]
     by_cause = [
-        _LENGTH.filter(cause == one.value).sum().alias(layout.idle(one.value)) for one in Cause
+        _LENGTH.filter(cause == one.value).sum().alias(block_files.idle(one.value)) for one in Cause
     ]
     sums = (
         busy.group_by("position").agg(busy_ns=_LENGTH.sum()),

@@ -22,7 +22,7 @@ import msgspec
 from bubblescope.model.bounds import UNDECODABLE, Amount, Place, Time
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.render.html.schema import Row, TableName, Told
-from bubblescope.sources.dataset.levels import SCHEMA, folder_of
+from bubblescope.sources.dataset.levels_folder import SCHEMA, folder_of
 
 if TYPE_CHECKING:
     from bubblescope.sources.dataset.catalogue import Catalogue
