@@ -7,15 +7,15 @@ them), those that work as usual but idle more than others at their stage, and al
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.chance import OF_MEDIAN, scatter, spread_between
-from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
-from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
-from bubblescope.analysis.phase import compared
+from bubblescope.analysis.idle.slow_ranks import Work, Worked, slow_ranks, typical_of
+from bubblescope.analysis.idle.task_lengths import DURATION, Durations, lengths
+from bubblescope.analysis.phase import compared_by_ranks
 from bubblescope.model import units
 from bubblescope.model.kinds import Kind
 
@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.slow_ranks import SlowRank
-    from bubblescope.analysis.idle.task_lengths import Lengths
-    from bubblescope.model.arrays import Ints
+    from bubblescope.analysis.idle.task_lengths import Lengths, Typical
     from bubblescope.model.timeline import Timeline
+
+_IDLE_SHARE: Final = 1 - (pl.col("end_ns") - pl.col("start_ns")).sum() / (
+    pl.col("end_ns").max() - pl.col("start_ns").min()
+)
+"""Which share of the time from its first to its last task a rank idled."""
 
 _SIGMAS: Final = 6.0
 """Standard errors beyond which none of a thousand ranks is by chance."""
@@ -91,30 +95,35 @@ def alike(timeline: Timeline, known: Counterfactuals | None = None) -> Alike:
         known: Its tasks and their lengths taken apart, if its ledger has done that.
     """
     ranks = timeline.ranks.select("rank", "dp").sort("rank")
-    phase = compared(timeline, "task", "rank", "step", "kind", "stage", "start_ns", "end_ns")
-    if not phase.height:
+    spans = [
+        own.group_by("rank", "step").agg(idle=_IDLE_SHARE)
+        for own in compared_by_ranks(timeline, "start_ns", "end_ns")
+    ]
+    if not spans:
         none = pl.lit(None, pl.String)
         table = ranks.with_columns(
             standing=pl.lit(Standing.ALIKE.value), reason=none, like=none.cast(pl.Int64)
         )
         return Alike(table.select("rank", "standing", "reason", "like"), {})
-    run: Durations | MeasuredRun
     if known is None:
-        run = Durations.of(phase.sort("step", "rank", "start_ns"))
-        typical = Typical.of(Medians.of(run))
-        parts = lengths(run, typical)
-        slow_ones = slow_ranks(Work.of_steps(run, parts, timeline), typical)
+        typical = cast("Typical", typical_of(timeline))
+        works, worked = [], []
+        for run in map(Durations.of, compared_by_ranks(timeline, *DURATION)):
+            parts = lengths(run, typical)
+            works.append(_worked(run, parts))
+            worked.append(Worked.of(run, parts))
+        tasks = pl.concat(works)
+        slow_ones = slow_ranks(Work.of_ranks(worked, timeline), typical)
     else:
-        run, parts, slow_ones = known.run, known.lengths, known.slow_ranks
-    return alike_of(timeline, Doing.of(phase, run, parts), usual_work(run), slow_ones)
+        tasks, slow_ones = _worked(known.run, known.lengths), known.slow_ranks
+    return alike_of(timeline, tasks, pl.concat(spans), slow_ones)
 
 
 class Doing(NamedTuple):
     """What ranks did in some steps of a run; of several parts it is put together.
 
     Attributes:
-        work: Frame with rank, stage and kind, and own, was and healthy: how long tasks took in all, as
-            long as they take on the rank as a rule, and on a healthy one.
+        work: Frame with rank, kind and stage, and own, was and healthy, as `_worked` returns them.
         idle: Frame with rank, step and idle: what share of its span it idled.
     """
 
@@ -130,71 +139,78 @@ class Doing(NamedTuple):
             run: The same.
             parts: Their lengths taken apart.
         """
-        tasks = pl.DataFrame(
-            {
-                **_places_of(run),
-                "own": run.duration_ns,
-                "was": parts.rank_ns,
-                "healthy": parts.stage_ns,
-            }
-        )
-        span = pl.col("end_ns").max() - pl.col("start_ns").min()
-        busy = (pl.col("end_ns") - pl.col("start_ns")).sum()
         return cls(
-            tasks.group_by(_PLACE).agg(pl.col("own", "was", "healthy").sum()),
-            phase.group_by("rank", "step").agg(idle=1 - busy / span),
+            _worked(run, parts).drop("usual"),
+            phase.group_by("rank", "step").agg(idle=_IDLE_SHARE),
         )
 
     @classmethod
     def joined(cls, parts: Sequence[Doing]) -> Self:
         """Return that of several parts of a run together, each of whole steps."""
         work, idle = (pl.concat(frames) for frames in zip(*parts, strict=True))
-        return cls(work.group_by(_PLACE).agg(pl.col("own", "was", "healthy").sum()), idle)
+        sums = work.group_by(_PLACE).agg(pl.col("own", "was", "healthy").sum())
+        return cls(sums, idle.sort("rank", "step"))
 
 
-_PLACE: Final = ("rank", "stage", "kind")
-
-
-def _places_of(run: Durations | MeasuredRun) -> dict[str, Ints]:
-    return {"rank": run.rank, "stage": run.stage, "kind": run.kind}
+_PLACE: Final = ("rank", "kind", "stage")
 
 
 def usual_work(run: Durations | MeasuredRun) -> pl.DataFrame:
-    """Return rank, stage, kind and own, the median length of their tasks, where stages are known.
+    """Return rank, kind, stage and usual, the median length of their tasks.
 
     Args:
         run: All tasks of some ranks.
     """
-    tasks = pl.DataFrame({**_places_of(run), "own": run.duration_ns})
-    known = tasks.filter(pl.col("stage") >= 0)
-    return known.group_by(_PLACE).agg(pl.col("own").median())
+    tasks = {"rank": run.rank, "kind": run.kind, "stage": run.stage, "own": run.duration_ns}
+    return pl.DataFrame(tasks).group_by(_PLACE).agg(usual=pl.col("own").median())
 
 
 def alike_of(
-    timeline: Timeline, doing: Doing, usual: pl.DataFrame, slow_ones: Sequence[SlowRank]
+    timeline: Timeline, tasks: pl.DataFrame, idle: pl.DataFrame, slow_ones: Sequence[SlowRank]
 ) -> Alike:
     """Tell the ranks of a run apart, as `alike` does.
 
     Args:
         timeline: Of which the ranks are looked at.
-        doing: What they did in all steps.
-        usual: As `usual_work` returns it, of all ranks.
+        tasks: `Doing.work` of all steps, with `usual_work` of all ranks.
+        idle: `Doing.idle` of all steps.
         slow_ones: The ranks that are slower than healthy ones, slowest first.
     """
     ranks = timeline.ranks.select("rank", "dp").sort("rank")
-    tasks = doing.work
     stages = pl.col("stage").unique().sort().cast(pl.String)
     held = tasks.filter(pl.col("stage") >= 0).group_by("rank").agg(held=stages)
     ranks = ranks.join(held, on="rank", how="left").with_columns(
         pl.col("held").list.join(", ").fill_null("")
     )
-    odd = _heavy(usual)
+    odd = _heavy(tasks)
     odd |= {slow.rank: _reason(slow, tasks, ranks) for slow in slow_ones if slow.odd}
     work = tasks.group_by("rank").agg(work=pl.col("own").sum())
     off = (pl.col("work") / _lower_median("work").over("held") - 1).abs()
     told = pl.len().over("held") > 1
     ranks = ranks.join(work, on="rank", how="left").with_columns(off=pl.when(told).then(off))
-    return _told(ranks, odd, _waiting(doing.idle, ranks, [*odd]))
+    return _told(ranks, odd, _waiting(idle, ranks, [*odd]))
+
+
+def _worked(run: Durations | MeasuredRun, parts: Lengths) -> pl.DataFrame:
+    """Return what ranks worked, by kind and stage.
+
+    Returns:
+        Frame with rank, kind, stage, own and usual (how long the tasks took, in all and the median),
+        was and healthy (how long they take as a rule there, and on a healthy rank, in all).
+    """
+    tasks = pl.DataFrame(
+        {
+            "rank": run.rank,
+            "kind": run.kind,
+            "stage": run.stage,
+            "own": run.duration_ns,
+            "was": parts.rank_ns,
+            "healthy": parts.stage_ns,
+        }
+    )
+    return tasks.group_by("rank", "kind", "stage").agg(
+        pl.col("own", "was", "healthy").sum(), usual=pl.col("own").median()
+    )
 
 
 def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
@@ -218,14 +234,19 @@ def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
     return f"{said} against {against}{when}"
 
 
-def _heavy(usual: pl.DataFrame) -> dict[int, str]:
+def _heavy(tasks: pl.DataFrame) -> dict[int, str]:
     """Return the ranks whose stages take longer than most, where no other rank holds them, and why."""
-    holders = usual.group_by("stage").agg(pl.col("rank").n_unique())
+    holders = tasks.filter(pl.col("stage") >= 0).group_by("stage").agg(pl.col("rank").n_unique())
     if holders.height < 2 or not (holders["rank"] == 1).any():
         return {}
-    places = usual.filter(pl.col("own") > 0).with_columns(
-        usual=pl.col("own").median().over("kind"),
-        peers=pl.len().over("stage", "kind"),
+    places = (
+        tasks.filter(pl.col("stage") >= 0)
+        .select("rank", "stage", "kind", own="usual")
+        .filter(pl.col("own") > 0)
+        .with_columns(
+            usual=pl.col("own").median().over("kind"),
+            peers=pl.len().over("stage", "kind"),
+        )
     )
     each = (
         places.group_by("rank")
@@ -244,15 +265,18 @@ def _heavy(usual: pl.DataFrame) -> dict[int, str]:
     }
 
 
-def _waiting(idle: pl.DataFrame, ranks: pl.DataFrame, odd: list[int]) -> pl.DataFrame:
+def _waiting(spans: pl.DataFrame, ranks: pl.DataFrame, odd: list[int]) -> pl.DataFrame:
     """Return the ranks that wait, and by how much more of their spans they idle than others.
 
     Ranks of a replica with an odd one may all wait, so they do not tell how much ranks differ anyhow.
+
+    Args:
+        spans: Frame with rank, step and idle: which share of its span a rank idled.
+        ranks: With what they hold.
+        odd: Those that are odd.
     """
-    each = (
-        idle.sort("rank", "step")
-        .filter(pl.col("idle").is_finite())
-        .with_columns(usual=pl.col("idle").median().over("rank"), steps=pl.len().over("rank"))
+    each = spans.filter(pl.col("idle").is_finite()).with_columns(
+        usual=pl.col("idle").median().over("rank"), steps=pl.len().over("rank")
     )
     several = each.filter(pl.col("steps") > 1)
     by_step = OF_MEDIAN * scatter(several["idle"] - several["usual"], several["steps"])

@@ -72,7 +72,7 @@ class Evidence(NamedTuple):
         held = tasks.select("rank", "step").drop_nulls().unique()
         clock = np.full(1 + max(clock_of, default=0), -1)
         clock[list(clock_of)] = list(clock_of.values())
-        pairs = constraints(timeline)
+        pairs = constraints(timeline, clock_of)
         ends = {
             name: pl.Series(clock[pairs[side].to_numpy()])
             for name, side in zip(_CLOCKS, "ab", strict=True)

@@ -86,12 +86,10 @@ def _ranks(looking: Looking, timeline: Timeline) -> tuple[SlowRank | None, Alike
     done: list[_Done | None] = looking.look(_done, typical)
     parts = [one for one in done if one is not None]
     slow = slow_ranks(Work.joined([one.work for one in parts]), typical)
-    stand = alike_of(
-        timeline,
-        Doing.joined([one.doing for one in parts]),
-        pl.concat([one.usual for one in along]),
-        slow,
-    )
+    doing = Doing.joined([one.doing for one in parts])
+    usual = pl.concat([one.usual for one in along])
+    work = doing.work.join(usual, on=["rank", "kind", "stage"], how="left")
+    stand = alike_of(timeline, work, doing.idle, slow)
     return (slow[0] if slow and slow[0].stands_out else None), stand
 
 

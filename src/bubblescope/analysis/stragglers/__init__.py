@@ -26,6 +26,7 @@ from bubblescope.analysis.stragglers.slowness import (
     outliers,
     slowness,
 )
+from bubblescope.model.arrays import give_back
 from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
 
@@ -174,17 +175,21 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         replays = Replays(operations)
         progress.begin("replaying steps without stragglers")
         found = Replayed.of(operations, replays, apart=several)
-        chosen = found.worst(operations.pipeline.rank)
+        pipeline, notices = operations.pipeline, operations.notices
+        worst = kept_and_not(operations, replays, found.worst(pipeline.rank))
+        correlation = correlated([correlations(operations)])
+        del replays, operations  # they are large, and so is what follows
+        give_back()
         return cls.told(
             timeline,
-            operations.pipeline,
+            pipeline,
             found,
-            kept_and_not(operations, replays, chosen),
+            worst,
             apart=several,
             slow_rank=standing_out(timeline),
             alike=alike(timeline),
-            correlation=correlated([correlations(operations)]),
-            notices=operations.notices,
+            correlation=correlation,
+            notices=notices,
         )
 
     @classmethod
