@@ -5,9 +5,11 @@ import { decode, unpackText, type Columns, type Head } from "./data";
 import { comparedVerdict } from "./difference";
 import { element } from "./dom";
 import { listen } from "./input";
+import type { Item } from "./layout";
 import { Loader } from "./served";
 import { fromHash } from "./state";
 import { verdict } from "./verdict";
+import { language, TONGUES, t } from "./words";
 
 const text = (id: string): string => document.getElementById(id)?.textContent ?? "";
 
@@ -16,6 +18,7 @@ async function start(): Promise<void> {
   let opened: (app: App) => void;
   const opening = new Promise<App>((done) => (opened = done));
   document.documentElement.dataset["theme"] = fromHash(location.hash, head).state.theme;
+  document.documentElement.lang = TONGUES[language].tag;
   document.body.append(heading(head, opening));
   await shown(); // the verdict is there while the tables are still on their way
   const loader = head.served ? new Loader(head) : null;
@@ -53,7 +56,7 @@ async function shown(): Promise<void> {
 /** For tests and benchmarks: what is shown, and a way to show something else and wait until it is. */
 function expose(app: App): void {
   const { head } = app;
-  const selected = (what: string): number => (app.state.selected?.what === what ? app.state.selected.index : -1);
+  const selected = (what: Item["what"]): number => (app.state.selected?.what === what ? app.state.selected.index : -1);
   Object.assign(window, {
     bubblescope: {
       app,
@@ -89,5 +92,5 @@ function expose(app: App): void {
 }
 
 start().catch((error: unknown) => {
-  document.body.append(element("p", { class: "failed" }, `This page is damaged: ${String(error)}`));
+  document.body.append(element("p", { class: "failed" }, t("This page is damaged: {error}", { error: String(error) })));
 });

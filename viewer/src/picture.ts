@@ -15,6 +15,7 @@ import type { Theme } from "./theme";
 import { gutterOf, overlayRate } from "./titles";
 import { fixed, percent } from "./units";
 import type { View } from "./view";
+import { nameOf, t } from "./words";
 
 const SVG_GUTTER = 150;
 const TOP = 8;
@@ -50,6 +51,11 @@ export function png(canvases: HTMLCanvasElement[], theme: Theme): Promise<Blob> 
   return new Promise((resolve, reject) =>
     made.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large"))), "image/png"),
   );
+}
+
+/** How wide a text is, in letters: those of Chinese are nearly as wide as two. */
+function letters(text: string): number {
+  return [...text].reduce((sum, one) => sum + (one > "\u2e7f" ? 1.8 : 1), 0);
 }
 
 /** The lanes in sight as an SVG document. */
@@ -95,14 +101,17 @@ export function svg(
     const rank = head.ranks[band.rank]!;
     const makespan = rank.rates?.makespan == null ? "" : percent(rank.rates.makespan);
     const rate = band.stack === "compute" ? makespan : overlayRate(rank, band.stack);
-    const title = figure ? `Device ${band.number}` : `rank ${rank.rank}${rate && `  ${rate} idle`}`;
+    const title = figure
+      ? t("Device {number}", { number: band.number })
+      : `${t("rank {rank}", { rank: rank.rank })}${rate && `  ${t("{share} idle", { share: rate })}`}`;
     const y = band.top - top + above + Math.min(band.height, figure ? band.height : 22) / 2 + 4;
     if (band.height >= 11) parts.push(shape("text", { x: 6, y, fill: theme.text }, title));
   }
   for (const fold of folds) if (fold.shows === "sum") sums(fold, fold.top - top + above);
   for (const { group, height: tall, top: at } of within(plan.headings, top, top + height)) {
     const y = at - top + above + tall / 2 + 4;
-    const title = group.title.slice(0, LONGEST) + (group.detail ? "" : `  ${group.ranks.length} ranks`);
+    const title =
+      group.title.slice(0, LONGEST) + (group.detail ? "" : `  ${t("{count} ranks", { count: group.ranks.length })}`);
     parts.push(shape("text", { x: 6, y, fill: theme.text, "font-weight": 600 }, title));
     if (group.detail)
       parts.push(shape("text", { x: left, y, fill: theme.dim }, shortened(group.detail, LONGEST_CAPTION)));
@@ -123,12 +132,15 @@ export function svg(
   }
   parts.push(told.bands);
   const explained = plan.kernels.length
-    ? head.kernels!.uses.map(({ name }, use): [string, string] => [uses[use]!, `kernels: ${name}`])
+    ? head.kernels!.uses.map(({ name }, use): [string, string] => [
+        uses[use]!,
+        t("kernels: {use}", { use: nameOf(name) }),
+      ])
     : [];
   let [x, y] = [left, bottom + above + 12];
   for (const [fill, text] of [...scheme.legend, ...told.legend, ...explained]) {
     const entry = text[0]!.toUpperCase() + text.slice(1);
-    const long = 34 + entry.length * 6.6;
+    const long = 34 + letters(entry) * 6.6;
     if (x > left && x + long > width) [x, y] = [left, y + ENTRY];
     parts.push(rect(x, y, 11, 11, fill), shape("text", { x: x + 16, y: y + 10, fill: theme.text }, entry));
     x += long;

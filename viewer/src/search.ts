@@ -2,8 +2,9 @@
 
 import { changeOf } from "./against";
 import type { Data, Head, Row, Tasks } from "./data";
+import { nameOf, t } from "./words";
 
-export const EXAMPLE = "F3  B2@stage 1  rank:3 dur>5ms  cause:launch";
+export const EXAMPLE = "F3  B2@stage 1  rank:3 dur>5ms  cause:launch" as const;
 
 /** What a query found, in the order of the page: tasks that were measured, or stretches of idle time. */
 export interface Matches {
@@ -24,8 +25,8 @@ const NUMBERED: Record<string, "microbatch" | "step" | "stage" | "chunk" | "peer
   chunk: "chunk",
   peer: "peer",
 };
-const FIELDS = ["rank", "kind", "mb", "step", "stage", "chunk", "peer", "lane", "host", "name", "cause"];
-const MEASURES = ["dur>", "idle>"];
+const FIELDS = ["rank", "kind", "mb", "step", "stage", "chunk", "peer", "lane", "host", "name", "cause"] as const;
+const MEASURES = ["dur>", "idle>"] as const;
 const PLACE = /@\s*(stage|rank|step|chunk)?[\s:]*(\d+)/gi; // "@stage 4", "@rank:3", and "@4", a stage
 const LASTING = /^(dur|duration|idle|gained|lost)([<>])(=?)(\d+(?:\.\d+)?)(ns|us|\u00b5s|\u03bcs|ms|s)?$/i;
 const LABEL = /^([a-z]+)(\d+)(?:\.(\d+))?$/i;
@@ -54,7 +55,8 @@ interface Condition {
 export function find(query: string, head: Head, data: Data): Matches {
   const sets = split(words(query)).map((set) => set.map((word) => condition(word, head, data)));
   const kinds = new Set(sets.map(aboutOf));
-  if (kinds.size > 1) throw new QueryError("one side of `or` is about tasks, the other about idle time: ask for one");
+  if (kinds.size > 1)
+    throw new QueryError(t("one side of `or` is about tasks, the other about idle time: ask for one"));
   const what = [...kinds][0] ?? "task";
   const found: number[] = [];
   const extents = what === "gap" ? head.gaps : head.rows;
@@ -75,7 +77,7 @@ export function find(query: string, head: Head, data: Data): Matches {
 function words(query: string): string[] {
   const placed = query.replace(
     PLACE,
-    (_, field: string | undefined, number: string) => ` ${field ?? "stage"}:${number} `,
+    (_, field: string | undefined, number: string) => ` ${field ?? ("stage" as const)}:${number} `,
   );
   return placed.match(/(?:[^\s"]|"[^"]*")+/g)?.map((word) => word.replaceAll('"', "")) ?? [];
 }
@@ -93,7 +95,10 @@ function split(all: string[]): string[][] {
 function aboutOf(set: Condition[]): Matches["what"] {
   const gaps = set.find(({ about }) => about === "gap");
   const tasks = set.find(({ about }) => about === "task");
-  if (gaps && tasks) throw new QueryError(`${gaps.word} is about idle time, ${tasks.word} about tasks: ask for one`);
+  if (gaps && tasks)
+    throw new QueryError(
+      t("{gaps} is about idle time, {tasks} about tasks: ask for one", { gaps: gaps.word, tasks: tasks.word }),
+    );
   return gaps ? "gap" : "task";
 }
 
@@ -104,7 +109,7 @@ function condition(word: string, head: Head, data: Data): Condition {
   if (lasting) {
     const [, field, sign, equal, number, unit] = lasting;
     const length = lengthOf(field!.toLowerCase(), data);
-    const limit = Number(number) * UNITS[(unit ?? "ns").toLowerCase()]!;
+    const limit = Number(number) * UNITS[(unit ?? ("ns" as const)).toLowerCase()]!;
     const holds = (index: number): boolean => {
       const measured = length(index);
       if (measured === null) return false;
@@ -122,8 +127,10 @@ function condition(word: string, head: Head, data: Data): Condition {
   if (field === "lane") return { word, about: "task", row: (row) => row.lane === value };
   if (field === "cause") return { word, about: "gap", gap: caused(value, head, data) };
   if (field === "kind") {
-    const named = head.kinds.map(({ name, short }) => value === short || name === value || plain(name) === value);
-    if (!named.includes(true)) throw new QueryError(`no kind is called ${value}`);
+    const named = head.kinds.map(
+      ({ name, short }) => value === short || name === value || plain(name) === value || nameOf(name) === value,
+    );
+    if (!named.includes(true)) throw new QueryError(t("no kind is called {value}", { value }));
     return { word, about: "task", task: (task) => named[tasks.kind[task]!]! };
   }
   if (Object.hasOwn(NUMBERED, field)) return numbered(word, field, value, data);
@@ -133,7 +140,7 @@ function condition(word: string, head: Head, data: Data): Condition {
 /** How long an item is, or by how much less or more it is in another run: null where that is not so. */
 function lengthOf(field: string, { tasks, gaps }: Data): (index: number) => number | null {
   if (field === "gained" || field === "lost") {
-    if (!tasks.counterpart) throw new QueryError(`${field} is a word of pages of two runs`);
+    if (!tasks.counterpart) throw new QueryError(t("{field} is a word of pages of two runs", { field }));
     const towards = field === "lost" ? 1 : -1;
     return (task) => Math.max(0, (changeOf(tasks, task) ?? 0) * towards) || null;
   }
@@ -155,10 +162,16 @@ function negated({ about, task, gap, rank, row }: Condition, word: string): Cond
 
 function caused(value: string, head: Head, { gaps }: Data): Test {
   const wanted = value.toLowerCase();
-  const named = head.causes.map(({ name }) => wanted !== "" && name.toLowerCase().includes(wanted));
+  const named = head.causes.map(
+    ({ name }) => wanted !== "" && (name.toLowerCase().includes(wanted) || nameOf(name).includes(wanted)),
+  );
   if (!named.includes(true)) {
-    const known = head.causes.filter(({ share }) => share > 0).map(({ name }) => name);
-    throw new QueryError(`no cause is called ${value}${known.length ? `: there are ${known.join(", ")}` : ""}`);
+    const known = head.causes.filter(({ share }) => share > 0).map(({ name }) => nameOf(name));
+    throw new QueryError(
+      known.length
+        ? t("no cause is called {value}: there are {causes}", { value, causes: known.join(", ") })
+        : t("no cause is called {value}", { value }),
+    );
   }
   return (gap) => named[gaps.cause[gap]!]!;
 }
@@ -195,9 +208,12 @@ function called(word: string, text: string, head: Head, tasks: Tasks): Condition
     const field = /^([a-z]+)[:<>]/i.exec(word)?.[1];
     if (field && field !== "name")
       throw new QueryError(
-        `${field} is not a search field; the fields are ${[...FIELDS.map((one) => `${one}:`), ...MEASURES].join(" ")}`,
+        t("{field} is not a search field; the fields are {fields}", {
+          field,
+          fields: [...FIELDS.map((one) => `${one}:`), ...MEASURES].join(" "),
+        }),
       );
-    throw new QueryError(`nothing is called ${text}`);
+    throw new QueryError(t("nothing is called {text}", { text }));
   }
   return { word, about: "task", task: (task) => named[tasks.name[task]!]! };
 }
@@ -206,7 +222,7 @@ function called(word: string, text: string, head: Head, tasks: Tasks): Condition
 function numbers(text: string, field: string): (value: number) => boolean {
   const spans = text.split(",").map((part) => {
     const parsed = /^(\d+)(?:-(\d+))?$/.exec(part.trim());
-    if (!parsed) throw new QueryError(`${field}: wants numbers, such as ${field}:3 or ${field}:1,4-6`);
+    if (!parsed) throw new QueryError(t("{field}: wants numbers, such as {field}:3 or {field}:1,4-6", { field }));
     return [Number(parsed[1]), Number(parsed[2] ?? parsed[1])] as const;
   });
   return (value) => spans.some(([least, most]) => least <= value && value <= most);
@@ -233,7 +249,7 @@ function wordsOf(head: Head): string[] {
   return [
     ...FIELDS.map((field) => `${field}:`),
     ...MEASURES,
-    ...(head.against ? ["gained>", "lost>"] : []),
+    ...(head.against ? (["gained>", "lost>"] as const) : []),
     ...head.kinds.filter(({ spent }) => spent > 0).map(({ name }) => `kind:${name}`),
     ...head.causes.filter(({ share }) => share > 0).map(({ name }) => `cause:${quoted(name)}`),
     ...head.ranks.map(({ rank }) => `rank:${rank}`),
