@@ -30,7 +30,9 @@ def _relink(_: Any, docname: str, source: list[str]) -> None:
     source[0] = relinked(source[0], f"docs/{docname}", docname)
 
 
-def _name_language(_app: Any, page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
+def _name_language(
+    _app: Any, page: str, _template: str, context: dict[str, Any], _tree: Any
+) -> None:
     """Let a translated page say in which language it is, as readers aloud and fonts go by that."""
     folder = page.partition("/")[0]
     context["language"] = LANGUAGES.get(folder, context.get("language"))

@@ -1,7 +1,7 @@
 """Pages in other languages: `docs/zh/X.md` is `docs/X.md` in Chinese, `README.zh.md` is `README.md`.
 
-What a translation runs is what its original runs, so only the original is run; that both have the same code blocks,
-but for the comments in them, is one of the tests.
+What a translation runs is what its original runs, so only the original is run; that both have the same
+code blocks, but for the comments in them, is one of the tests.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def original(page: Path, docs: Path) -> Path | None:
 
 
 def code(page: Path) -> list[Block]:
-    """Return the code blocks of a page as translations share them: without comments, wherever they stand."""
+    """Return the code blocks of a page as translations share them: without comments and places."""
     return [
         block._replace(
             line=0, text=_COMMENT.sub("", block.text) if block.language in RUNNABLE else block.text

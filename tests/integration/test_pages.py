@@ -63,7 +63,7 @@ def test_a_paragraph_in_chinese_is_one_line_since_a_break_shows_as_a_blank(page)
 
 def test_the_chinese_glossary_has_every_term():
     terms = re.findall(r"^(.+)\n: ", (english := GLOSSARY.read_text("utf-8")), re.MULTILINE)
-    for listed in re.findall(r"^(?:The causes of|Every nanosecond).*?^$", english, re.M | re.S):
+    for listed in re.findall(r"(?ms)^(?:The causes of|Every nanosecond).*?^$", english):
         terms += re.findall(r"\*\*(.+?)\*\*", listed) + re.findall(r"`.+?`", listed)
     rows = (GLOSSARY.parent / "zh" / GLOSSARY.name).read_text("utf-8").splitlines()
     told = {row.split("|")[1].strip() for row in rows if row.startswith("|")}

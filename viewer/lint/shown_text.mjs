@@ -86,16 +86,25 @@ function holderOf(node) {
 function passes(holder, value) {
   if (ts.isConditionalExpression(holder)) return holder.condition !== value;
   if (ts.isBinaryExpression(holder)) return PASSED_ON.has(holder.operatorToken.getText());
-  if (ts.isArrayLiteralExpression(holder))
-    return (
-      ts.isAsExpression(holder.parent) || (ts.isArrayLiteralExpression(holder.parent) && passes(holder.parent, holder))
-    );
+  if (ts.isArrayLiteralExpression(holder)) return isList(holder) && isListed(holder.parent);
   return (
     ts.isParenthesizedExpression(holder) ||
     ts.isTemplateSpan(holder) ||
     ts.isTemplateExpression(holder) ||
     ts.isSpreadElement(holder) ||
     ts.isNonNullExpression(holder)
+  );
+}
+
+/** Whether an array holds names alone, */
+function isList({ elements }) {
+  return elements.every((one) => (ts.isArrayLiteralExpression(one) ? isList(one) : ts.isLiteralExpression(one)));
+}
+
+/** and is or belongs to a list of them. */
+function isListed(holder) {
+  return (
+    ts.isAsExpression(holder) || (ts.isArrayLiteralExpression(holder) && isList(holder) && isListed(holder.parent))
   );
 }
 

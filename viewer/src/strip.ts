@@ -33,8 +33,8 @@ export function strip(head: Head, data: Data, task: number, go: (task: number) =
   const { stage, microbatch } = likeOf(head, data, task);
   const rows = (
     [
-      [data.tasks.stage[task]! < 0 ? "of its kind" : "on its stage", stage],
-      ["of its micro-batch", microbatch],
+      [data.tasks.stage[task]! < 0 ? t("of its kind") : t("on its stage"), stage],
+      [t("of its micro-batch"), microbatch],
     ] as const
   ).filter(([, all]) => all.length > 1);
   if (!rows.length) return [];
