@@ -110,7 +110,9 @@ def megatron(schedule: str) -> list[Case]:
 
 def others(schedule: str) -> list[Case]:
     """Return cases of any schedule that no factor of certainty was chosen by: of other sizes."""
-    looped = 1 if schedule in (*SINGLE, "Megatron1F1B") else 2 if schedule in FOLDED + MEGATRON else 3
+    looped = (
+        1 if schedule in (*SINGLE, "Megatron1F1B") else 2 if schedule in FOLDED + MEGATRON else 3
+    )
     pair = min(looped, 2)
     uneven = "uneven" if "ZeroBubble" in schedule or schedule == "DualPipeV" else "shared"
     return [
@@ -242,7 +244,7 @@ def operating(document: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def make_corpus(folder: Path, wanted: Sequence[str] = (), other: bool = False) -> None:
-    """Make every case, or case of other sizes, that is not there yet and whose path begins as wanted."""
+    """Make each case, or case of other sizes, that is not there yet and whose path begins as wanted."""
     has_megatron = find_spec("megatron") is not None
     schedules = SCHEDULES + MEGATRON if has_megatron else SCHEDULES
     if other:
