@@ -7,15 +7,15 @@ them), those that work as usual but idle more than others at their stage, and al
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.chance import OF_MEDIAN, scatter, spread_between
-from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
-from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
-from bubblescope.analysis.phase import compared
+from bubblescope.analysis.idle.slow_ranks import Work, Worked, slow_ranks, typical_of
+from bubblescope.analysis.idle.task_lengths import DURATION, Durations, lengths
+from bubblescope.analysis.phase import compared_by_ranks
 from bubblescope.model import units
 from bubblescope.model.kinds import Kind
 
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.slow_ranks import SlowRank
+    from bubblescope.analysis.idle.task_lengths import Lengths, Typical
     from bubblescope.model.timeline import Timeline
+
+_IDLE_SHARE: Final = 1 - (pl.col("end_ns") - pl.col("start_ns")).sum() / (
+    pl.col("end_ns").max() - pl.col("start_ns").min()
+)
+"""Which share of the time from its first to its last task a rank idled."""
 
 _SIGMAS: Final = 6.0
 """Standard errors beyond which none of a thousand ranks is by chance."""
@@ -85,31 +91,27 @@ def alike(timeline: Timeline, known: Counterfactuals | None = None) -> Alike:
         known: Its tasks and their lengths taken apart, if its ledger has done that.
     """
     ranks = timeline.ranks.select("rank", "dp").sort("rank")
-    phase = compared(timeline, "task", "rank", "step", "kind", "stage", "start_ns", "end_ns")
-    if not phase.height:
+    spans = [
+        own.group_by("rank", "step").agg(idle=_IDLE_SHARE)
+        for own in compared_by_ranks(timeline, "start_ns", "end_ns")
+    ]
+    if not spans:
         none = pl.lit(None, pl.String)
         table = ranks.with_columns(
             standing=pl.lit(Standing.ALIKE.value), reason=none, like=none.cast(pl.Int64)
         )
         return Alike(table.select("rank", "standing", "reason", "like"), {})
-    run: Durations | MeasuredRun
     if known is None:
-        run = Durations.of(phase.sort("step", "rank", "start_ns"))
-        typical = Typical.of(Medians.of(run))
-        parts = lengths(run, typical)
-        slow_ones = slow_ranks(Work.of_steps(run, parts, timeline), typical)
+        typical = cast("Typical", typical_of(timeline))
+        works, worked = [], []
+        for run in map(Durations.of, compared_by_ranks(timeline, *DURATION)):
+            parts = lengths(run, typical)
+            works.append(_worked(run, parts))
+            worked.append(Worked.of(run, parts))
+        tasks = pl.concat(works)
+        slow_ones = slow_ranks(Work.of_ranks(worked, timeline), typical)
     else:
-        run, parts, slow_ones = known.run, known.lengths, known.slow_ranks
-    tasks = pl.DataFrame(
-        {
-            "rank": run.rank,
-            "kind": run.kind,
-            "stage": run.stage,
-            "own": run.duration_ns,
-            "was": parts.rank_ns,
-            "healthy": parts.stage_ns,
-        }
-    )
+        tasks, slow_ones = _worked(known.run, known.lengths), known.slow_ranks
     stages = pl.col("stage").unique().sort().cast(pl.String)
     held = tasks.filter(pl.col("stage") >= 0).group_by("rank").agg(held=stages)
     ranks = ranks.join(held, on="rank", how="left").with_columns(
@@ -121,7 +123,29 @@ def alike(timeline: Timeline, known: Counterfactuals | None = None) -> Alike:
     off = (pl.col("work") / _lower_median("work").over("held") - 1).abs()
     told = pl.len().over("held") > 1
     ranks = ranks.join(work, on="rank", how="left").with_columns(off=pl.when(told).then(off))
-    return _told(ranks, odd, _waiting(phase, ranks, [*odd]))
+    return _told(ranks, odd, _waiting(pl.concat(spans), ranks, [*odd]))
+
+
+def _worked(run: Durations | MeasuredRun, parts: Lengths) -> pl.DataFrame:
+    """Return what ranks worked, by kind and stage.
+
+    Returns:
+        Frame with rank, kind, stage, own and usual (how long the tasks took, in all and the median),
+        was and healthy (how long they take as a rule there, and on a healthy rank, in all).
+    """
+    tasks = pl.DataFrame(
+        {
+            "rank": run.rank,
+            "kind": run.kind,
+            "stage": run.stage,
+            "own": run.duration_ns,
+            "was": parts.rank_ns,
+            "healthy": parts.stage_ns,
+        }
+    )
+    return tasks.group_by("rank", "kind", "stage").agg(
+        pl.col("own", "was", "healthy").sum(), usual=pl.col("own").median()
+    )
 
 
 def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
@@ -152,8 +176,7 @@ def _heavy(tasks: pl.DataFrame) -> dict[int, str]:
         return {}
     places = (
         tasks.filter(pl.col("stage") >= 0)
-        .group_by("rank", "stage", "kind")
-        .agg(pl.col("own").median())
+        .select("rank", "stage", "kind", own="usual")
         .filter(pl.col("own") > 0)
         .with_columns(
             usual=pl.col("own").median().over("kind"),
@@ -177,18 +200,18 @@ def _heavy(tasks: pl.DataFrame) -> dict[int, str]:
     }
 
 
-def _waiting(phase: pl.DataFrame, ranks: pl.DataFrame, odd: list[int]) -> pl.DataFrame:
+def _waiting(spans: pl.DataFrame, ranks: pl.DataFrame, odd: list[int]) -> pl.DataFrame:
     """Return the ranks that wait, and by how much more of their spans they idle than others.
 
     Ranks of a replica with an odd one may all wait, so they do not tell how much ranks differ anyhow.
+
+    Args:
+        spans: Frame with rank, step and idle: which share of its span a rank idled.
+        ranks: With what they hold.
+        odd: Those that are odd.
     """
-    span = pl.col("end_ns").max() - pl.col("start_ns").min()
-    busy = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    each = (
-        phase.group_by("rank", "step")
-        .agg(idle=1 - busy / span)
-        .filter(pl.col("idle").is_finite())
-        .with_columns(usual=pl.col("idle").median().over("rank"), steps=pl.len().over("rank"))
+    each = spans.filter(pl.col("idle").is_finite()).with_columns(
+        usual=pl.col("idle").median().over("rank"), steps=pl.len().over("rank")
     )
     several = each.filter(pl.col("steps") > 1)
     by_step = OF_MEDIAN * scatter(several["idle"] - several["usual"], several["steps"])

@@ -114,11 +114,10 @@ def correction(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> 
             "clocks-single", "all ranks are on the clock of one host: none was corrected"
         )
         return as_it_is._replace(run=timeline.run.noted(single))
-    pairs = constraints(timeline).with_columns(
-        clock_a=pl.col("a").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
-        clock_b=pl.col("b").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
+    pairs = constraints(timeline, clock_of).with_columns(
+        clock_a=pl.col("a").replace_strict(clock_of, return_dtype=pl.Int64),
+        clock_b=pl.col("b").replace_strict(clock_of, return_dtype=pl.Int64),
     )
-    pairs = pairs.drop_nulls(["clock_a", "clock_b"]).filter(pl.col("clock_a") != pl.col("clock_b"))
     if by_step:
         pairs = pairs.drop_nulls("step")
     if pairs.is_empty():

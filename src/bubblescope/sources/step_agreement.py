@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model import units
+from bubblescope.model.arrays import in_blocks
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import Timeline
@@ -87,17 +88,21 @@ def _windows(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return from when to when each rank ran forwards and backwards of a step, of those with both."""
     kinds = [kind.value for kind in COMPUTE_KINDS]
     kind = pl.col("kind")
-    return (
-        tasks.select("rank", "step", "stage", "kind", "lane", "start_ns", "end_ns")
+    edges = pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("stage").min()
+    sides = pl.col("forwards").any(), pl.col("backwards").any()
+    parts = [
+        block.select("rank", "step", "stage", "kind", "lane", "start_ns", "end_ns")
         .filter(kind.is_in(kinds), pl.col("lane") == Lane.COMPUTE.value)
         .drop_nulls("step")
+        .with_columns(forwards=kind.is_in(_FORWARDS), backwards=kind.is_in(_BACKWARDS))
         .group_by("rank", "step")
-        .agg(
-            pl.col("start_ns").min(),
-            pl.col("end_ns").max(),
-            stage=pl.col("stage").min(),
-            both=kind.is_in(_FORWARDS).any() & kind.is_in(_BACKWARDS).any(),
-        )
+        .agg(*edges, *sides)
+        for block in in_blocks(tasks)
+    ]
+    return (
+        pl.concat(parts)
+        .group_by("rank", "step")
+        .agg(*edges, both=pl.all_horizontal(*sides))
         .sort("rank", "start_ns")
     )
 

@@ -19,6 +19,7 @@ from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.stragglers.operations import tabulate
 from bubblescope.analysis.stragglers.replays import Replays
 from bubblescope.analysis.stragglers.slowness import Slowness, outliers, slowness
+from bubblescope.model.arrays import give_back
 from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
 from bubblescope.names.job_trace_operations import TRANSFERS
@@ -200,10 +201,15 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         chosen = worst[operations.place]
         removed, added = replays.keeping(np.array([~chosen, chosen]))
         of_all = _slowdown(no_delay[None], ideal)
+        slow = slowness(operations)
+        job_trace, steps, pipeline = operations.job_trace, operations.steps, operations.pipeline
+        notices = operations.notices
+        del replays, operations  # they are large, and so is what follows
+        give_back()
         return cls(
             timeline=timeline,
-            model="job-trace" if operations.job_trace else "compute",
-            steps=operations.steps,
+            model="job-trace" if job_trace else "compute",
+            steps=steps,
             base_ns=base,
             apart=several,
             no_delay_ns=no_delay,
@@ -212,9 +218,9 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             launch_slowdown=None if base is None else _slowdown(base[None], no_delay),
             types=types,
             by_type=by_type,
-            stages=operations.pipeline.stages,
+            stages=pipeline.stages,
             by_place=by_place,
-            dp=operations.pipeline.dp,
+            dp=pipeline.dp,
             by_replica=by_replica if rank.shape[1] > 1 else None,
             rank=rank,
             by_worker=by_worker,
@@ -235,8 +241,8 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             ],
             slow_rank=standing_out(timeline),
             alike=alike(timeline),
-            slowness=slowness(operations),
-            notices=operations.notices,
+            slowness=slow,
+            notices=notices,
         )
 
     @property
