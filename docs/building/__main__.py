@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from docs.building import figures, links, pictures, reference
+from docs.building.translations import original
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -37,7 +38,8 @@ def main() -> int:
     reference.write(DOCS, ROOT)
     if DOCS / "made" in fresh:
         figures.draw(DOCS / "made" / "figures")
-        pictures.make(sorted(DOCS.rglob("*.md")), DOCS / "made", ROOT)
+        pages = [page for page in sorted(DOCS.rglob("*.md")) if original(page, DOCS) is None]
+        pictures.make(pages, DOCS / "made", ROOT)
     shutil.rmtree(given.out, ignore_errors=True)
     doctrees = str(given.out.with_name(f"{given.out.name}-doctrees"))
     strictly = ["-q", "-W", "--keep-going", "-E", "-d", doctrees, str(DOCS)]

@@ -8,6 +8,7 @@ from typing import Final
 
 ELSEWHERE: Final = {
     "README.md": "index.md",
+    "README.zh.md": "zh/index.md",
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",

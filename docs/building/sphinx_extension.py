@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from docs.building.elsewhere import relinked
 from docs.building.reference import PUBLIC
+from docs.building.translations import LANGUAGES
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -20,12 +21,21 @@ def setup(app: Any) -> dict[str, bool]:
     """Let links to the project's other documents lead to their pages."""
     app.connect("source-read", _relink)
     app.connect("builder-inited", _name_types)
+    app.connect("html-page-context", _name_language)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def _relink(_: Any, docname: str, source: list[str]) -> None:
     """Change the links of a page."""
     source[0] = relinked(source[0], f"docs/{docname}", docname)
+
+
+def _name_language(
+    _app: Any, page: str, _template: str, context: dict[str, Any], _tree: Any
+) -> None:
+    """Let a translated page say in which language it is, as readers aloud and fonts go by that."""
+    folder = page.partition("/")[0]
+    context["language"] = LANGUAGES.get(folder, context.get("language"))
 
 
 def _name_types(_: Any) -> None:

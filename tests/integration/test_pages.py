@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import re
 import shlex
 
 import pytest
@@ -11,13 +13,15 @@ import pytest
 from commands import called
 from docs.building import pictures
 from docs.building.pages import RUNNABLE, SHOWN, blocks
+from docs.building.translations import code, original
 from docs.building.workplace import unprinted
 from places import ROOT
 from readers_desk import lay_out
 
+GLOSSARY = ROOT / "docs" / "glossary.md"
 GENERATED = {"made", "reference", "project", "building"}
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+WRITTEN = [
+    *(ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md")),
     *(ROOT / name / "README.md" for name in ("examples", "benchmarks")),
     *(
         page
@@ -25,6 +29,8 @@ PAGES = [
         if page.relative_to(ROOT / "docs").parts[0] not in GENERATED
     ),
 ]
+TRANSLATIONS = {page: said for page in WRITTEN if (said := original(page, ROOT / "docs"))}
+PAGES = [page for page in WRITTEN if page not in TRANSLATIONS]
 LESSONS = [page for page in PAGES if page.parent.name == "tutorials" or page.name == "index.md"]
 GUIDES = [page for page in PAGES if page not in LESSONS]
 
@@ -39,6 +45,30 @@ def commands_of(block):
         words = shlex.split(line, comments=True)
         if words:
             yield words
+
+
+@pytest.mark.parametrize("page", TRANSLATIONS, ids=named)
+def test_a_translation_has_the_blocks_of_its_original_and_each_leads_to_the_other(page):
+    said = TRANSLATIONS[page]
+    assert code(page) == code(said)
+    for here, there in ((page, said), (said, page)):
+        lead = os.path.relpath(there, here.parent)
+        assert f"]({lead})" in here.read_text("utf-8").partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("page", TRANSLATIONS, ids=named)
+def test_a_paragraph_in_chinese_is_one_line_since_a_break_shows_as_a_blank(page):
+    assert not re.search(r"[\u3000-\uffef] *\n *[\u3000-\uffef[]", page.read_text("utf-8"))
+
+
+def test_the_chinese_glossary_has_every_term():
+    terms = re.findall(r"^(.+)\n: ", (english := GLOSSARY.read_text("utf-8")), re.MULTILINE)
+    for listed in re.findall(r"(?ms)^(?:The causes of|Every nanosecond).*?^$", english):
+        terms += re.findall(r"\*\*(.+?)\*\*", listed) + re.findall(r"`.+?`", listed)
+    rows = (GLOSSARY.parent / "zh" / GLOSSARY.name).read_text("utf-8").splitlines()
+    told = {row.split("|")[1].strip() for row in rows if row.startswith("|")}
+    assert len(terms) > 60
+    assert not set(terms) - told
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -31,6 +31,7 @@ import { Toolbar } from "./toolbar";
 import { View } from "./view";
 import { WhatIfs } from "./whatif";
 import { whatIfTab } from "./whatif_tab";
+import { t } from "./words";
 
 export class App {
   readonly view: View;
@@ -40,7 +41,7 @@ export class App {
   readonly map = element("canvas", {
     class: "minimap",
     role: "img",
-    "aria-label": "the whole run; drag to move, its edges to zoom",
+    "aria-label": t("the whole run; drag to move, its edges to zoom"),
   });
   readonly scroll: HTMLElement;
   readonly tip = element("div", { class: "tip", hidden: "" });
@@ -61,7 +62,7 @@ export class App {
   private readonly stage: HTMLElement;
   readonly pane = new Pane(() => this.docked());
   readonly keys = help();
-  private readonly legend = element("aside", { class: "legend", "aria-label": "legend" });
+  private readonly legend = element("aside", { class: "legend", "aria-label": t("legend") });
   readonly toolbar: Toolbar;
   readonly painter: Painter;
   private readonly overlay: Overlay;
@@ -89,7 +90,10 @@ export class App {
     else if (opening) this.view.fit(opening.start, stepEnd(head, opening));
     this.plan = layout(head, state.arranged);
     this.rows = head.rows;
-    this.canvas.setAttribute("aria-label", `Timeline of ${head.ranks.length} ranks. Press ? for keys.`);
+    this.canvas.setAttribute(
+      "aria-label",
+      t("Timeline of {count} ranks. Press ? for keys.", { count: head.ranks.length }),
+    );
     this.canvas.setAttribute("aria-description", told(head));
     this.stage = element("div", { class: "stage" }, this.canvas, this.over);
     this.page.append(this.stage);
@@ -131,10 +135,10 @@ export class App {
   /** What the pane below the lanes can show. */
   private tabs(): void {
     const { head, pane } = this;
-    pane.tab("details", "Details", (body) => this.selection.describe(body));
+    pane.tab("details", t("Details"), (body) => this.selection.describe(body));
     const { against } = head;
-    if (against) pane.tab("difference", "Difference", (body) => body.append(differences(against)));
-    pane.tab("summary", "Summary", (body) => {
+    if (against) pane.tab("difference", t("Difference"), (body) => body.append(differences(against)));
+    pane.tab("summary", t("Summary"), (body) => {
       const go = (rank: number, step: number | null): void => {
         const place = bandOf(this.plan, rank);
         if (place) this.scroll.scrollTop = place.top - this.scroll.clientHeight / 2;
@@ -142,9 +146,9 @@ export class App {
       };
       body.append(summary(head, this.data, go, (remedy) => void this.selection.show(remedy)));
     });
-    if (head.whatif) pane.tab("whatif", "What if", (body) => whatIfTab(body, this.whatifs));
-    pane.tab("table", "In sight", (body) => body.append(inSight(this)));
-    if (head.notes.length) pane.tab("notes", "Notes", (body) => body.append(notes(head)));
+    if (head.whatif) pane.tab("whatif", t("What if"), (body) => whatIfTab(body, this.whatifs));
+    pane.tab("table", t("In sight"), (body) => body.append(inSight(this)));
+    if (head.notes.length) pane.tab("notes", t("Notes"), (body) => body.append(notes(head)));
     pane.rename("details", null);
   }
 
@@ -213,7 +217,7 @@ export class App {
     const folded = within(plan.folds, top, bottom).flatMap(({ ranks, shows }) => (shows === "ranks" ? [] : ranks));
     const shown = [...new Set([...within(plan.bands, top, bottom).map(({ rank }) => rank), ...folded])];
     const grid = gridOf(view, devicePixelRatio, this.painter.grid);
-    const lanes = ["compute", ...[...state.arranged.extras].filter((extra) => extra !== "counters")];
+    const lanes = ["compute" as const, ...[...state.arranged.extras].filter((extra) => extra !== "counters")];
     const wanted = {
       start: grid.first * grid.perPixel,
       perPixel: grid.perPixel,
@@ -226,7 +230,7 @@ export class App {
     loader.need(
       wanted,
       (data) => this.replace(data),
-      (error) => this.toolbar.say(`not loaded: ${String(error)}`, true),
+      (error) => this.toolbar.say(t("not loaded: {error}", { error: String(error) }), true),
     );
   }
 

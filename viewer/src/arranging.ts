@@ -16,13 +16,14 @@ import {
   type Grouping,
 } from "./layout";
 import { ARROWS, THEMES } from "./state";
+import { t, type Language } from "./words";
 
 export class Arranging {
   constructor(private readonly app: App) {}
 
   arrange(change: Partial<Arrangement>): void {
     const arranged = { ...this.app.state.arranged, ...change };
-    if (arranged.hidden.size >= this.app.head.ranks.length) return this.app.toolbar.say("the last rank stays", true);
+    if (arranged.hidden.size >= this.app.head.ranks.length) return this.app.toolbar.say(t("the last rank stays"), true);
     this.app.change({ arranged });
   }
 
@@ -46,7 +47,7 @@ export class Arranging {
   /** Fold the ranks that are alike, or show all ranks as they are without. */
   toggleFolding(): void {
     const { head, state } = this.app;
-    if (!head.standings.length) return this.app.toolbar.say("no rank has forwards or backwards to tell by", true);
+    if (!head.standings.length) return this.app.toolbar.say(t("no rank has forwards or backwards to tell by"), true);
     const folding = state.arranged.grouping === "standing";
     const without = groupingAtFirst({ ...head, standings: [] });
     this.group(folding ? without : "standing");
@@ -82,7 +83,7 @@ export class Arranging {
       state: { selected, arranged },
     } = this.app;
     if (!head.kernels)
-      return this.app.toolbar.say(head.no_kernels?.replaceAll("`", "") ?? "the traces hold no kernels", true);
+      return this.app.toolbar.say(head.no_kernels?.replaceAll("`", "") ?? t("the traces hold no kernels"), true);
     const y = this.app.pointerTop + this.app.scroll.scrollTop;
     const pointed = plan.bands.find(
       ({ top, height, stack }) => stack === "compute" && top <= y && y < top + height,
@@ -92,9 +93,9 @@ export class Arranging {
       selected && selected.index >= 0
         ? this.app.selection.rankOf(selected)
         : (pointed ?? (shown.length === 1 ? shown[0] : undefined));
-    if (rank === undefined) return this.app.toolbar.say("select a task, or point at a rank", true);
+    if (rank === undefined) return this.app.toolbar.say(t("select a task, or point at a rank"), true);
     if (!head.kernel_rows.some((row) => row.rank === rank))
-      return this.app.toolbar.say(`no kernels of rank ${head.ranks[rank]!.rank} are known`, true);
+      return this.app.toolbar.say(t("no kernels of rank {rank} are known", { rank: head.ranks[rank]!.rank }), true);
     this.unfold([rank], !arranged.unfolded.has(rank));
   }
 
@@ -133,6 +134,13 @@ export class Arranging {
 
   nextTheme(): void {
     this.app.change({ theme: following(THEMES, this.app.state.theme) });
+  }
+
+  /** Open the page again, in another language. */
+  speak(language: Language): void {
+    this.app.change({ language });
+    this.app.journey.address();
+    location.reload();
   }
 
   nextMode(): void {

@@ -5,16 +5,17 @@ import { usualLength, type Data, type Head, type Lane, type Numbers, type Tasks 
 import { inkOn, lineOn } from "./light";
 import { blend } from "./raster";
 import { duration } from "./units";
+import { nameOf, t } from "./words";
 
 export const MODES = {
-  kind: "kind",
-  microbatch: "micro-batch",
-  chunk: "model chunk",
-  length: "length against its like",
-  ideal: "delay against the ideal",
-  whatif: "delay against the what-if",
-  change: "change from A to B",
-  cause: "cause of idle time",
+  kind: t("kind"),
+  microbatch: t("micro-batch"),
+  chunk: t("model chunk"),
+  length: t("length against its like"),
+  ideal: t("delay against the ideal"),
+  whatif: t("delay against the what-if"),
+  change: t("change from A to B"),
+  cause: t("cause of idle time"),
 } as const;
 
 export type Mode = keyof typeof MODES;
@@ -36,12 +37,12 @@ const GREY = "#b4b7bb";
 const VIRIDIS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"];
 const CHUNKS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5c5c5c"];
 const RATIOS: [least: number, fill: string, meaning: string][] = [
-  [0, "#2166ac", "under 0.80 of the median of its kind and stage"],
-  [0.8, "#92c5de", "0.80 to 0.95"],
-  [0.95, "#c9cbcd", "0.95 to 1.05"],
-  [1.05, "#f4c08d", "1.05 to 1.25"],
-  [1.25, "#e08214", "1.25 to 2"],
-  [2, "#a50026", "over 2"],
+  [0, "#2166ac", t("under 0.80 of the median of its kind and stage")],
+  [0.8, "#92c5de", t("{least} to {most}", { least: "0.80", most: "0.95" })],
+  [0.95, "#c9cbcd", t("{least} to {most}", { least: "0.95", most: "1.05" })],
+  [1.05, "#f4c08d", t("{least} to {most}", { least: "1.05", most: "1.25" })],
+  [1.25, "#e08214", t("{least} to {most}", { least: "1.25", most: "2" })],
+  [2, "#a50026", t("over {ratio}", { ratio: 2 })],
 ];
 const DELAYS: [least: number, fill: string][] = [
   [-Infinity, "#c9cbcd"],
@@ -87,7 +88,7 @@ function byKind(head: Head, { kind }: Tasks, dark: boolean): Scheme {
   const of = (name: string): number => head.kinds.findIndex((one) => one.name === name);
   const [pair, forward, backward] = [of("forward_backward"), of("forward"), of("backward")];
   const legend = head.kinds.flatMap(({ name }, index): [string, string][] =>
-    used.has(index) && index !== pair ? [[shades[index]!.fill, name.replaceAll("_", " ")]] : [],
+    used.has(index) && index !== pair ? [[shades[index]!.fill, nameOf(name)]] : [],
   );
   const scheme = {
     fills: shades.map(({ fill }) => fill),
@@ -98,7 +99,7 @@ function byKind(head: Head, { kind }: Tasks, dark: boolean): Scheme {
   if (!used.has(pair)) return { ...scheme, codes: kind, below: kind, legend };
   const half = (code: number): Numbers => Uint8Array.from(kind, (one) => (one === pair ? code : one));
   for (const index of [backward, forward]) {
-    const entry: [string, string] = [shades[index]!.fill, head.kinds[index]!.name];
+    const entry: [string, string] = [shades[index]!.fill, nameOf(head.kinds[index]!.name)];
     if (!used.has(index)) legend.unshift(entry);
   }
   return { ...scheme, codes: half(forward), below: half(backward), legend };
@@ -125,7 +126,7 @@ function byChunk({ chunk, pairChunk }: Tasks): Scheme {
     ? Uint8Array.from(pairChunk, (value, task) => (value < 0 ? codes[task]! : code(value)))
     : codes;
   const legend = CHUNKS.slice(0, Math.max(greatest(chunk), greatest(pairChunk)) + 1).map(
-    (fill, index): [string, string] => [fill, `chunk ${index}`],
+    (fill, index): [string, string] => [fill, t("chunk {chunk}", { chunk: index })],
   );
   return inked({ codes, below, fills: [...CHUNKS, GREY], legend, wholeGaps: false });
 }
@@ -153,20 +154,20 @@ function byChange(scale: number[], tasks: Tasks, dark: boolean): Scheme {
   }
   const [least, middle, most] = scale as [number, number, number];
   const at = (change: number): string => plainly(signed(change));
-  const between = (one: number, other: number): string => `${at(one)} to ${at(other)}`;
+  const between = (one: number, other: number): string => t("{least} to {most}", { least: at(one), most: at(other) });
   const meanings = [
-    `${at(-most)} and more: B is faster`,
+    t("{change} and more: B is faster", { change: at(-most) }),
     between(-most, -middle),
     between(-middle, -least),
-    `less than ${plainly(duration(least))}`,
+    t("less than {time}", { time: plainly(duration(least)) }),
     between(least, middle),
     between(middle, most),
-    `${at(most)} and more: B is slower`,
-    "no counterpart in the other run",
+    t("{change} and more: B is slower", { change: at(most) }),
+    t("no counterpart in the other run"),
   ];
   const fills = dark ? [...CHANGES_DARK, UNKNOWN.dark] : [...CHANGES, UNKNOWN.light];
   const legend = fills.map((fill, code): [string, string] => [fill, meanings[code]!]);
-  return inked({ codes, below: codes, fills, legend, title: "From A to B", hatched: unknown, wholeGaps: false });
+  return inked({ codes, below: codes, fills, legend, title: t("From A to B"), hatched: unknown, wholeGaps: false });
 }
 
 /** A round number without the digits that say that it is exact. */
@@ -200,16 +201,21 @@ function byDelay(lane: Lane, head: Head, tasks: Tasks): Scheme {
   }
   const length = head.steps.length ? head.steps[0]!.end - head.steps[0]!.start : 0;
   const legend = DELAYS.map(([least, fill], index): [string, string] => {
-    const share = `${100 * least} % of a step`;
-    if (index === 0) return [fill, "hardly later"];
-    return [fill, index === 1 ? `over ${share} later (${duration(least * length)})` : `over ${100 * least} %`];
+    const share = t("{percent} % of a step", { percent: 100 * least });
+    if (index === 0) return [fill, t("hardly later")];
+    return [
+      fill,
+      index === 1
+        ? t("over {share} later ({time})", { share, time: duration(least * length) })
+        : t("over {percent} %", { percent: 100 * least }),
+    ];
   });
   return inked({ codes, below: codes, fills: [...DELAYS.map(([, fill]) => fill), GREY], legend, wholeGaps: false });
 }
 
 function byCause({ kind }: Tasks): Scheme {
   const codes = new Uint8Array(kind.length);
-  return inked({ codes, below: codes, fills: [GREY], legend: [[GREY, "busy"]], wholeGaps: true });
+  return inked({ codes, below: codes, fills: [GREY], legend: [[GREY, t("busy")]], wholeGaps: true });
 }
 
 /** The same scheme with all tasks but those found pale. */

@@ -3,6 +3,7 @@
 import { rowOf, type Communication, type Data, type Head } from "./data";
 import { element, shortened } from "./dom";
 import { duration, percent, spans } from "./units";
+import { t } from "./words";
 
 const RANKS = 40; // letters of the numbers of a group's ranks
 
@@ -45,7 +46,7 @@ function membersOf(head: Head, rank: number, role: string | null): string | null
   const groups = head.groups.filter((group) => group.role === role && group.ranks.includes(rank));
   if (groups.length !== 1) return null;
   const { ranks } = groups[0]!;
-  return `${ranks.length} ranks: ${shortened(spans(ranks), RANKS)}`;
+  return t("{count} ranks: {ranks}", { count: ranks.length, ranks: shortened(spans(ranks), RANKS) });
 }
 
 /** A table of what communicated in a task; nothing where that is not known or nothing did. */
@@ -54,10 +55,10 @@ export function communicated(head: Head, data: Data, index: number): HTMLElement
   if (!groups.length) return [];
   const length = data.tasks.end[index]! - data.tasks.start[index]!;
   const { rank } = head.ranks[rowOf(head, index).rank]!;
-  const share = (ns: number): string => (ns ? `${duration(ns)} · ${percent(ns / length)}` : "none");
-  const columns = ["group", "exposed", "hidden", "operations"];
+  const share = (ns: number): string => (ns ? `${duration(ns)} · ${percent(ns / length)}` : t("none"));
+  const columns = [t("group"), t("exposed"), t("hidden"), t("operations")];
   return [
-    element("h3", {}, "communication by group"),
+    element("h3", {}, t("communication by group")),
     element(
       "table",
       { class: "groups" },

@@ -5,6 +5,7 @@ import type { Curve } from "./layout";
 import type { Theme } from "./theme";
 import { quantity } from "./units";
 import type { View } from "./view";
+import { t } from "./words";
 
 const FILL = "#8c96c6";
 
@@ -33,7 +34,11 @@ export function drawCurve(
     context.fillRect(left + x, y + height - tall, 1, tall);
   }
   context.fillStyle = theme.dim;
-  context.fillText(`${name}, up to ${quantity(most, unit)}`, left + 6, y + Math.min(height / 2, 8));
+  context.fillText(
+    t("{name}, up to {most}", { name, most: quantity(most, unit) }),
+    left + 6,
+    y + Math.min(height / 2, 8),
+  );
 }
 
 /** The value of a counter at a time, if it has one. */

@@ -4,6 +4,7 @@ import { changeOf, counterpartId, counterpartOf, signed } from "./against";
 import type { Against, Change, ChangeTable, Head, Pair, Tasks } from "./data";
 import { button, element, list, shortened, type Fact } from "./dom";
 import { duration, percent } from "./units";
+import { nameOf, t } from "./words";
 
 const IN_SIGHT = 3; // parts of a step that changed most
 const LABEL = 80; // letters of the name of a run
@@ -38,7 +39,7 @@ export function comparedVerdict(
     ),
     element(
       "ol",
-      { class: "remedies", "aria-label": "what changed of a step, per rank" },
+      { class: "remedies", "aria-label": t("what changed of a step, per rank") },
       ...ranked.slice(0, IN_SIGHT).map((one) => element("li", {}, part(one, find, more))),
     ),
     element(
@@ -49,7 +50,7 @@ export function comparedVerdict(
         const { label, said } = against.sides[at]!;
         return element("p", { title: label }, element("b", {}, "AB"[at]!), ` ${name} · ${said}`);
       }),
-      button("all differences", "every measure of both runs", more),
+      button(t("all differences"), t("every measure of both runs"), more),
     ),
   );
 }
@@ -66,15 +67,17 @@ export function names({ sides }: Against): string[] {
 /** One part of a step: by how much it changed, and whether that may be chance. */
 function part(change: Change, find: (query: string) => void, more: () => void): HTMLElement {
   const query = queryOf(change);
-  const made = button("", `${change.before} in A, ${change.after} in B`, () => (query ? find(query) : more()));
+  const made = button("", t("{before} in A, {after} in B", { before: change.before, after: change.after }), () =>
+    query ? find(query) : more(),
+  );
   made.className = `remedy ${doubt(change)}`;
-  const what = change.group === "cause" ? "idle: " : change.group === "kind" ? "busy: " : "";
+  const what = change.group === "cause" ? t("idle: ") : change.group === "kind" ? t("busy: ") : "";
   made.append(
     element("span", { class: "gain" }, change.rise.replaceAll("-", "−")),
     element(
       "span",
       { class: "said" },
-      element("b", {}, `${what}${plain(change.name)}`),
+      element("b", {}, `${what}${nameOf(change.name)}`),
       ` ${change.before} → ${change.after}`,
       ...[certainty(change)].filter(Boolean).map((text) => element("em", {}, ` ${text}`)),
     ),
@@ -88,19 +91,19 @@ function queryOf({ group, name }: Change): string | null {
   return group === "kind" ? `kind:${name}` : null;
 }
 
-function doubt({ certain }: Change): string {
+function doubt({ certain }: Change): "doubtful" | "" {
   return certain === false ? "doubtful" : "";
 }
 
 function certainty({ certain, difference }: Change): string {
   if (!difference) return "";
-  if (certain === null) return "no noise known";
-  return certain ? "" : "may be noise";
+  if (certain === null) return t("no noise known");
+  return certain ? "" : t("may be noise");
 }
 
 /** All that was compared, with what the runs do not have in common. */
 export function differences(against: Against): HTMLElement {
-  const said = [...against.differs.map((text) => `differs: ${text}`), ...against.notes];
+  const said = [...against.differs.map((text) => t("differs: {what}", { what: text })), ...against.notes];
   return element(
     "div",
     { class: "differences" },
@@ -110,7 +113,7 @@ export function differences(against: Against): HTMLElement {
           element(
             "article",
             {},
-            element("h2", {}, "Before believing it"),
+            element("h2", {}, t("Before believing it")),
             element("ul", { class: "notes" }, ...said.map((text) => element("li", {}, shortened(text)))),
             ...(against.noise === null ? [] : [element("p", { class: "hint" }, against.noise)]),
           ),
@@ -120,7 +123,7 @@ export function differences(against: Against): HTMLElement {
 }
 
 function table({ title, of, changes }: ChangeTable): HTMLElement {
-  const columns = ["", "A", "B", "change", "", ""];
+  const columns = ["", "A", "B", t("change"), "", ""];
   return element(
     "article",
     {},
@@ -134,11 +137,11 @@ function table({ title, of, changes }: ChangeTable): HTMLElement {
         element(
           "tr",
           { class: doubt(change) },
-          element("th", { scope: "row" }, plain(change.name)),
+          element("th", { scope: "row" }, nameOf(change.name)),
           ...[change.before, change.after, change.rise, change.relative].map((text) =>
             element("td", { class: "number" }, text),
           ),
-          element("td", {}, change.certain === false && change.difference ? "noise" : ""),
+          element("td", {}, change.certain === false && change.difference ? t("noise") : ""),
         ),
       ),
     ),
@@ -158,7 +161,8 @@ export function counterpartFacts(
   showFar: (id: number) => void,
 ): Fact[] {
   const change = changeOf(tasks, task);
-  if (change === null) return [["in the other run", "no task of this rank, step, kind, stage, chunk and micro-batch"]];
+  if (change === null)
+    return [[t("in the other run"), t("no task of this rank, step, kind, stage, chunk and micro-batch")]];
   const own = tasks.end[task]! - tasks.start[task]!;
   const here = tasks.counterpart![task]! > 0; // in A, whose rows are above B's
   const [mine, its] = here ? [own, own + change] : [own - change, own];
@@ -167,8 +171,14 @@ export function counterpartFacts(
   const other = counterpartOf(tasks, task);
   const go = (): void => (other < 0 ? showFar(counterpartId(tasks, task)) : show(other));
   return [
-    ["from A to B", `${signed(change)}${share}: one pair of tasks, so chance is not ruled out`],
-    [`in ${name}`, button(duration(here ? its : mine), `show the same task of ${name}`, go)],
+    [
+      t("from A to B"),
+      t("{change}: one pair of tasks, so chance is not ruled out", { change: `${signed(change)}${share}` }),
+    ],
+    [
+      t("in {run}", { run: name }),
+      button(duration(here ? its : mine), t("show the same task of {run}", { run: name }), go),
+    ],
   ];
 }
 
@@ -176,30 +186,30 @@ export function counterpartFacts(
 export function changeText(tasks: Tasks, task: number): string {
   if (!tasks.counterpart) return "";
   const change = changeOf(tasks, task);
-  return change === null ? "\nno counterpart in the other run" : `\nfrom A to B: ${signed(change)}`;
+  return change === null
+    ? `\n${t("no counterpart in the other run")}`
+    : `\n${t("from A to B: {change}", { change: signed(change) })}`;
 }
 
 /** Which steps begin at once. */
 export function pairText({ step, other }: Pair): string {
-  if (step === null || other === null) return "B begins where A does";
-  return step === other ? `step ${step} begins at once in both` : `B's step ${other} begins with A's step ${step}`;
+  if (step === null || other === null) return t("B begins where A does");
+  return step === other
+    ? t("step {step} begins at once in both", { step })
+    : t("B's step {other} begins with A's step {step}", { other, step });
 }
 
 /** What the rows are, for the legend. */
 export function rowFacts(against: Against, pair: Pair | null): HTMLElement {
   const [mine, its] = names(against);
   const facts: Fact[] = [
-    ["A", `upper row of a rank: ${mine}`],
-    ["B", `lower row: ${its}`],
+    ["A", t("upper row of a rank: {run}", { run: mine! })],
+    ["B", t("lower row: {run}", { run: its! })],
   ];
   return element(
     "section",
     { class: "runs" },
     list(facts),
-    ...(pair ? [element("p", { class: "hint" }, `${pairText(pair)}.`)] : []),
+    ...(pair ? [element("p", { class: "hint" }, t("{sentence}.", { sentence: pairText(pair) }))] : []),
   );
-}
-
-function plain(name: string): string {
-  return name.replaceAll("_", " ");
 }

@@ -1,5 +1,7 @@
 // Making the parts of the page that are text.
 
+import { t } from "./words";
+
 type Child = Node | string;
 
 /** Make an element. Text always goes in as text, so no name in a trace can become markup. */
@@ -44,7 +46,7 @@ const LONGEST = 2000; // letters of a text from a trace that the page shows
 /** A text from a trace, short enough to be read. */
 export function shortened(text: string, most = LONGEST): string {
   if (text.length <= most) return text;
-  return `${text.slice(0, most)}… (${(text.length - most).toLocaleString("en-US")} more letters)`;
+  return `${text.slice(0, most)}… (${t("{count} more letters", { count: (text.length - most).toLocaleString("en-US") })})`;
 }
 
 /** A colour of a legend. @param dark the same on a dark ground */

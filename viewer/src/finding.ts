@@ -4,6 +4,7 @@ import type { App } from "./app";
 import { find, type Matches } from "./matching";
 import { asked, QueryError } from "./search";
 import type { Loader } from "./served";
+import { t } from "./words";
 
 export class Finding {
   what: Matches["what"] = "task";
@@ -47,7 +48,7 @@ export class Finding {
   private show({ what, items }: Matches, count: number): void {
     this.what = what;
     this.found = items;
-    const said = count ? `${count.toLocaleString("en-US")} found (. ,)` : "nothing found";
+    const said = count ? t("{count} found (. ,)", { count: count.toLocaleString("en-US") }) : t("nothing found");
     this.app.toolbar.say(this.query.trim() ? said : "");
     this.mark();
     this.app.refresh();
@@ -105,7 +106,7 @@ export class Finding {
     if (loader) void selection.goFar(item, this.what);
     else selection.go({ what: this.what, index: item });
     const count = this.found.length.toLocaleString("en-US");
-    toolbar.say(`${(this.foundAt + 1).toLocaleString("en-US")} of ${count}`);
+    toolbar.say(t("{at} of {count}", { at: (this.foundAt + 1).toLocaleString("en-US"), count }));
   }
 
   focusSearch(): void {

@@ -2,16 +2,21 @@
 
 import type { Head, StandingName } from "./data";
 import type { Fold, Group, Grouping } from "./layout";
+import { t } from "./words";
 
 const FOLDED_FROM = 64; // ranks
 const MOST_ROWS = 96; // of a group that is folded
 
-/** How many ranks stand so, after their number. */
-export const STANDINGS: Record<StandingName, string> = { odd: "odd", waits: "wait", alike: "alike" };
+/** How many ranks stand so. */
+export const STANDINGS: Record<StandingName, (count: string) => string> = {
+  odd: (count) => t("{count} odd", { count }),
+  waits: (count) => t("{count} wait", { count }),
+  alike: (count) => t("{count} alike", { count }),
+};
 
 /** Which groups are folded when ranks begin to be gathered so. */
 export function foldedAtFirst(grouping: Grouping): ReadonlySet<string> {
-  return new Set(grouping === "standing" ? ["waits", "alike"] : []);
+  return new Set<StandingName>(grouping === "standing" ? ["waits", "alike"] : []);
 }
 
 /** How ranks are gathered when a page opens: so many as no screen has room for, by what is odd about them. */
@@ -22,11 +27,12 @@ export function groupingAtFirst({ ranks, standings }: Head): Grouping {
 
 /** How ranks stand, and of each that is odd, why. */
 export function told({ ranks, standings }: Head): string {
-  const counts = standings.map(
-    ({ name }) =>
-      `${ranks.filter(({ standing }) => standing === name).length.toLocaleString("en-US")} ${STANDINGS[name]}`,
+  const counts = standings.map(({ name }) =>
+    STANDINGS[name](ranks.filter(({ standing }) => standing === name).length.toLocaleString("en-US")),
   );
-  const odd = ranks.flatMap(({ rank, standing, reason }) => (standing === "odd" ? `rank ${rank}: ${reason}` : []));
+  const odd = ranks.flatMap(({ rank, standing, reason }) =>
+    standing === "odd" ? t("rank {rank}: {reason}", { rank, reason: reason ?? "" }) : [],
+  );
   return [counts.join(", "), ...odd].join("; ");
 }
 
@@ -37,7 +43,10 @@ export function rowsOfGroup(head: Head, group: Group): Pick<Fold, "key" | "title
   const together = Math.ceil(rows.length / MOST_ROWS);
   return Array.from({ length: Math.ceil(rows.length / together) }, (_, at) => {
     const some = rows.slice(at * together, (at + 1) * together);
-    const title = some.length > 1 ? `${some[0]!.title} – ${some.at(-1)!.title.replace("stage ", "")}` : some[0]!.title;
+    const title =
+      some.length > 1
+        ? `${some[0]!.title} – ${some.at(-1)!.title.replace(t("stage {stage}", { stage: "" }), "")}`
+        : some[0]!.title;
     return { key: `${group.key} ${title}`, title, ranks: some.flatMap(({ ranks }) => ranks) };
   });
 }
@@ -55,8 +64,9 @@ function gathered(head: Head, group: Group, apart: boolean): Pick<Fold, "title" 
     return here[0] - there[0] || here[1] - there[1];
   })) {
     const { dp, stages } = head.ranks[rank]!;
-    const held = stages?.length ? `stage ${stages.join(", ")}` : "all ranks";
-    const title = apart && replicas.size > 1 ? `${held} of replica ${dp ?? "?"}` : held;
+    const held = stages?.length ? t("stage {stage}", { stage: stages.join(", ") }) : t("all ranks");
+    const title =
+      apart && replicas.size > 1 ? t("{stages} of replica {replica}", { stages: held, replica: dp ?? "?" }) : held;
     found.set(title, [...(found.get(title) ?? []), rank]);
   }
   return [...found].map(([title, ranks]) => ({ title, ranks }));

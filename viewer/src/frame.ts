@@ -8,6 +8,7 @@ import { fillOf, patternFill } from "./picture_legend";
 import type { Theme } from "./theme";
 import { fixed, roundStep, tick } from "./units";
 import type { View } from "./view";
+import { t } from "./words";
 
 export const AXIS = 40; // pixels of height: steps above, times below
 const SPACING = 110; // least distance of ticks
@@ -30,7 +31,7 @@ export function axis(head: Head, view: View, left: number, bottom: number, theme
   for (const { step, start, end } of head.steps) {
     if (end <= view.start || start >= view.end) continue;
     const x = Math.max(0, view.x(start));
-    const text = `step ${step}`;
+    const text = t("step {step}", { step });
     if (x - drawn < text.length * LETTER || view.x(end) - x < text.length * LETTER) continue;
     drawn = x;
     made.append(shape("text", { x: fixed(left + x), y: 14, fill: theme.text, "font-weight": 600 }, text));

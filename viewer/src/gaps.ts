@@ -6,6 +6,7 @@ import type { Place } from "./layout";
 import { duration } from "./units";
 import type { View } from "./view";
 import { wide } from "./wide";
+import { nameOf } from "./words";
 
 const ROOM = 14; // least height of the blocks of a lane, and
 const LEAST = 24; // least width of a gap, in which causes are named
@@ -27,7 +28,7 @@ export function nameCauses(
   for (const index of wide(gaps, extent, view, LEAST)) {
     const from = Math.max(0, view.x(start[index]!));
     const to = Math.min(view.width, view.x(end[index]!));
-    const { name } = head.causes[cause[index]!]!;
+    const name = nameOf(head.causes[cause[index]!]!.name);
     for (const text of [`${name}  ${duration(end[index]! - start[index]!)}`, name]) {
       const width = widthOf(text);
       if (width + 6 > to - from) continue;

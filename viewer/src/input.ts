@@ -8,6 +8,7 @@ import { changeText } from "./difference";
 import { mixedTooltip } from "./mixed";
 import { foldTooltip, UNFOLD_RIGHT } from "./titles";
 import { gapTooltip } from "./why";
+import { t } from "./words";
 
 const CLICK = 4; // pixels that a pointer may move in a click
 const TITLE = 22; // height of a rank's title
@@ -73,7 +74,7 @@ let hinted = false;
 function scrolled(app: App): void {
   if (hinted || app.plan.height > app.scroll.clientHeight) return;
   hinted = true;
-  app.toolbar.say("ctrl + wheel zooms, shift + wheel moves in time");
+  app.toolbar.say(t("ctrl + wheel zooms, shift + wheel moves in time"));
 }
 
 function lanes(app: App): void {
@@ -436,5 +437,5 @@ function number(app: App, digit: string): void {
   typed = { text: now - typed.at < DIGITS ? typed.text + digit : digit, at: now };
   const step = app.head.steps.find((one) => String(one.step) === typed.text);
   if (step) app.journey.showStep(step);
-  app.toolbar.say(step ? "" : `no step ${typed.text}`, !step);
+  app.toolbar.say(step ? "" : t("no step {step}", { step: typed.text }), !step);
 }

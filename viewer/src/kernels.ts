@@ -13,6 +13,7 @@ import {
 import { element, list, shortened, swatch, type Fact } from "./dom";
 import { duration, exact, percent } from "./units";
 import type { Inside } from "./schema";
+import { nameOf, t } from "./words";
 
 export const TOP = 5; // names of which the details of a task say how long they took
 const NAME = 60; // letters of a kernel's name in a line
@@ -71,25 +72,25 @@ export function inside(head: Head, kernels: Kernels, rank: number, begin: number
 /** What the device did in a task, as far as it is known: of its kernels, or else from sums. */
 export function insideFacts(tasks: Tasks, index: number, found: Inside | null): Fact[] {
   const length = tasks.end[index]! - tasks.start[index]!;
-  if (!(length > 0)) return found ? [["kernels", String(found.count)]] : [];
+  if (!(length > 0)) return found ? [[t("kernels"), String(found.count)]] : [];
   const sums = found ?? summed(tasks, index);
-  const share = (ns: number): string => (ns === 0 ? "none" : `${percent(ns / length)} · ${duration(ns)}`);
+  const share = (ns: number): string => (ns === 0 ? t("none") : `${percent(ns / length)} · ${duration(ns)}`);
   if (!sums) {
     const busy = tasks.busy[index]!;
     return busy < 0
       ? []
       : [
-          ["kernels running", percent(busy / length)],
-          ["idle inside", share(length - busy)],
+          [t("kernels running"), percent(busy / length)],
+          [t("idle inside"), share(length - busy)],
         ];
   }
   const { compute, communication, copy } = sums;
   return [
-    ["kernels", found ? `${found.count.toLocaleString("en-US")}, with copies` : null],
-    ["computing", share(compute)],
-    ["exposed communication", share(communication)],
-    ["exposed copies", copy > 0 ? share(copy) : null],
-    ["idle inside", share(Math.max(0, length - compute - communication - copy))],
+    [t("kernels"), found ? t("{count}, with copies", { count: found.count.toLocaleString("en-US") }) : null],
+    [t("computing"), share(compute)],
+    [t("exposed communication"), share(communication)],
+    [t("exposed copies"), copy > 0 ? share(copy) : null],
+    [t("idle inside"), share(Math.max(0, length - compute - communication - copy))],
   ];
 }
 
@@ -107,7 +108,7 @@ export function longest(known: KernelHead, { top }: Inside): HTMLElement[] {
   ]);
   const made = list(facts);
   made.className = "longest";
-  return [element("h3", {}, "kernels that took longest, in all"), made];
+  return [element("h3", {}, t("kernels that took longest, in all")), made];
 }
 
 export function kernelRowOf(head: Head, kernel: number): KernelRow {
@@ -122,17 +123,17 @@ export function began({ start, cut }: Kernels, index: number): number {
 /** The stream, and the device where the rank has several. */
 export function streamOf(head: Head, { rank, device, stream }: KernelRow): string {
   const several = head.kernel_rows.some((row) => row.rank === rank && row.device !== device);
-  const name = stream < 0 ? "stream unknown" : `stream ${stream}`;
-  return several ? `device ${device} · ${name}` : name;
+  const name = stream < 0 ? t("stream unknown") : t("stream {stream}", { stream });
+  return several ? `${t("device {device}", { device })} · ${name}` : name;
 }
 
 export function kernelTooltip(head: Head, { kernels }: Data, index: number): string {
   const { names, modules } = head.kernels!;
   const { name, module, lead, end } = kernels;
   const lines = [`${shortened(names[name[index]!]![0], 2 * NAME)}  ${duration(end[index]! - began(kernels, index))}`];
-  if (module[index]! >= 0) lines.push(`module ${shortened(modules[module[index]!]!, 2 * NAME)}`);
+  if (module[index]! >= 0) lines.push(t("module {module}", { module: shortened(modules[module[index]!]!, 2 * NAME) }));
   lines.push(streamOf(head, kernelRowOf(head, index)));
-  if (lead[index]! >= 0) lines.push(`started ${duration(lead[index]!)} after its launch`);
+  if (lead[index]! >= 0) lines.push(t("started {time} after its launch", { time: duration(lead[index]!) }));
   return lines.join("\n");
 }
 
@@ -150,15 +151,15 @@ export function kernelDetails(
   const [length, module, lead] = [kernels.end[index]! - start, kernels.module[index]!, kernels.lead[index]!];
   const { name, fill, dark } = uses[kernels.use[index]!]!;
   const facts: Fact[] = [
-    ["duration", `${duration(length)} (${exact(length)})`],
-    ["use", name],
-    ["module", module < 0 ? null : shortened(modules[module]!)],
-    ["rank", String(head.ranks[row.rank]!.rank)],
-    ["stream", streamOf(head, row)],
-    ["start", utc(start)],
-    ["end", utc(start + length)],
-    ["launched before", lead < 0 ? null : duration(lead)],
-    ["name in the trace", shortened(full)],
+    [t("duration"), `${duration(length)} (${exact(length)})`],
+    [t("use"), nameOf(name)],
+    [t("module"), module < 0 ? null : shortened(modules[module]!)],
+    [t("rank"), String(head.ranks[row.rank]!.rank)],
+    [t("stream"), streamOf(head, row)],
+    [t("start"), utc(start)],
+    [t("end"), utc(start + length)],
+    [t("launched before"), lead < 0 ? null : duration(lead)],
+    [t("name in the trace"), shortened(full)],
   ];
   return element(
     "div",

@@ -2,6 +2,7 @@
 
 import { rowOf, type Head, type Tasks } from "./data";
 import { duration } from "./units";
+import { t } from "./words";
 
 const NAME = 80; // letters of a task's own name
 
@@ -23,7 +24,7 @@ export function short(head: Head, tasks: Tasks, index: number): string {
 }
 
 /** PyTorch's profiler calls every module's range so: what is the same on all of them says nothing. */
-const MODULE = "nn.Module: ";
+const MODULE = "nn.Module: " as const;
 
 function cut(whole: string): string {
   const name = whole.startsWith(MODULE) ? whole.slice(MODULE.length) : whole;
@@ -40,5 +41,8 @@ export function long(head: Head, tasks: Tasks, index: number): string {
 
 /** What a task is called and where it ran. */
 export function whose(head: Head, tasks: Tasks, index: number): string {
-  return `${short(head, tasks, index)} on rank ${head.ranks[rowOf(head, index).rank]!.rank}`;
+  return t("{task} on rank {rank}", {
+    task: short(head, tasks, index),
+    rank: head.ranks[rowOf(head, index).rank]!.rank,
+  });
 }

@@ -14,6 +14,7 @@ import {
   type SampleExtent,
   type StandingName,
 } from "./data";
+import { t } from "./words";
 
 /** A task, a gap or a kernel. */
 export interface Item {
@@ -23,11 +24,11 @@ export interface Item {
 
 /** By what ranks are gathered under a heading. */
 export const GROUPINGS = {
-  none: "nothing",
-  host: "machine",
-  stage: "stage",
-  replica: "replica",
-  standing: "odd or alike",
+  none: t("nothing"),
+  host: t("machine"),
+  stage: t("stage"),
+  replica: t("replica"),
+  standing: t("odd or alike"),
 } as const;
 export type Grouping = keyof typeof GROUPINGS;
 
@@ -177,7 +178,7 @@ const OPENED = 16;
 const NOTE = 18;
 const FEW_ODD = 6; // odd ranks up to which each is set beside one that is not
 const CAPTION = 22;
-const MEASURED = "as it ran";
+const MEASURED = t("as it ran");
 const APART = 10; // between two stacks
 
 /** What is shown when a page opens. */
@@ -204,7 +205,7 @@ export function arrangement(head: Head): Arrangement {
 
 /** Another run is as tall as the one it is set against. */
 function heightOf(heights: Heights, lane: Lane): number {
-  return heights[lane === "against" ? "compute" : lane];
+  return heights[lane === "against" ? ("compute" as const) : lane];
 }
 
 /** Heights in the proportions of the usual ones, for compute lanes of one. */
@@ -235,11 +236,20 @@ function fitted(head: Head, arranged: Arrangement, room: Room): Heights {
   return heightsOf(low);
 }
 
-/** The group of a rank. */
+/** What the group of a rank is called. */
+function titleOf(rank: Rank, grouping: Grouping): string {
+  if (grouping === "stage")
+    return rank.stages?.length ? t("stage {stage}", { stage: rank.stages.join(", ") }) : t("no stage");
+  if (grouping === "replica") return rank.dp === null ? t("no replica") : t("replica {replica}", { replica: rank.dp });
+  return groupOf(rank, grouping);
+}
+
+/** The group of a rank, as the address has it. */
 export function groupOf(rank: Rank, grouping: Grouping): string {
   if (grouping === "host") return rank.host;
-  if (grouping === "stage") return rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "no stage";
-  if (grouping === "replica") return rank.dp === null ? "no replica" : `replica ${rank.dp}`;
+  if (grouping === "stage")
+    return rank.stages?.length ? (`stage ${rank.stages.join(", ")}` as const) : ("no stage" as const);
+  if (grouping === "replica") return rank.dp === null ? ("no replica" as const) : (`replica ${rank.dp}` as const);
   return grouping === "standing" ? rank.standing : "";
 }
 
@@ -247,22 +257,22 @@ export function groupOf(rank: Rank, grouping: Grouping): string {
 export function groups(head: Head, { grouping, order, hidden, replica, folded }: Arrangement): Group[] {
   const found = new Map<string, Group>();
   const standings = grouping === "standing" ? head.standings : [];
-  for (const { name, said } of standings) found.set(name, gathered(name, said));
+  for (const { name, said } of standings) found.set(name, gathered(name, name, said));
   for (const index of order) {
     const rank = head.ranks[index]!;
     const key = groupOf(rank, grouping);
-    const group = found.get(key) ?? gathered(key, "");
+    const group = found.get(key) ?? gathered(key, titleOf(rank, grouping), "");
     found.set(key, group);
     group.off = Math.max(group.off, rank.off ?? 0);
     if (!hidden.has(index) && (replica === null || rank.dp === replica)) group.ranks.push(index);
   }
   const shown = [...found.values()].filter(({ ranks }) => ranks.length);
   for (const group of standings.length ? shown : [])
-    group.title = `${group.ranks.length.toLocaleString("en-US")} ${STANDINGS[group.key as StandingName]}`;
+    group.title = STANDINGS[group.key as StandingName](group.ranks.length.toLocaleString("en-US"));
   return shown;
 
-  function gathered(key: string, detail: string): Group {
-    return { key, title: key, detail, ranks: [], folded: folded.has(key) && grouping !== "none", off: 0 };
+  function gathered(key: string, title: string, detail: string): Group {
+    return { key, title, detail, ranks: [], folded: folded.has(key) && grouping !== "none", off: 0 };
   }
 }
 
@@ -385,7 +395,8 @@ function arrange(head: Head, arranged: Arrangement, usual: Heights, named: boole
       const { reason, like } = head.ranks[rank]!;
       const few = head.ranks.filter((one) => one.standing === "odd").length <= FEW_ODD;
       const beside = few && like !== null && !arranged.hidden.has(like) ? like : null;
-      const below = beside === null ? "" : `; below: rank ${head.ranks[beside]!.rank}, which should be like it`;
+      const below =
+        beside === null ? "" : t("; below: rank {rank}, which should be like it", { rank: head.ranks[beside]!.rank });
       made.notes.push({ top: y - heights.between, height: NOTE, text: `${reason ?? ""}${below}` });
       y += NOTE;
       if (beside !== null) band(beside, false, true);

@@ -11,6 +11,7 @@ import { contrast } from "./light";
 import { patternImage } from "./pattern";
 import { causeSwatch } from "./why";
 import { brief, percent } from "./units";
+import { nameOf, t } from "./words";
 
 /** What of the page the legend speaks of. */
 export interface Told {
@@ -32,17 +33,21 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
   const known = head.causes.filter(({ share }) => share > 0);
   if (told.causes && known.length) made.push(causes(head, told, find));
   const grounds = told.phases && head.columns.phases[0]?.length;
-  const rest: HTMLElement[] = [entry(edged(told.theme.idle), "idle")];
+  const rest: HTMLElement[] = [entry(edged(told.theme.idle), t("idle"))];
   if (grounds)
     rest.push(
-      entry(phase("warm-up", told.theme.warm, told.theme), "warm-up"),
-      entry(phase("cool-down", told.theme.cool, told.theme), "cool-down"),
+      entry(phase("warm-up", told.theme.warm, told.theme), t("warm-up")),
+      entry(phase("cool-down", told.theme.cool, told.theme), t("cool-down")),
     );
   if (told.kernels && head.kernels)
-    rest.push(...head.kernels.uses.map(({ fill, dark, name }) => entry(swatch(fill, dark.fill), `kernels: ${name}`)));
+    rest.push(
+      ...head.kernels.uses.map(({ fill, dark, name }) =>
+        entry(swatch(fill, dark.fill), t("kernels: {use}", { use: nameOf(name) })),
+      ),
+    );
   for (const { lane, name, detail } of head.overlays) {
     if (lane === "against" || told.lanes?.has(lane) === false) continue; // not pale, or not shown
-    const line = entry(edged("transparent"), `pale lanes: ${name}`);
+    const line = entry(edged("transparent"), t("pale lanes: {name}", { name: nameOf(name) }));
     line.title = detail;
     rest.push(line);
   }
@@ -53,10 +58,10 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
 function kinds(head: Head, told: Told, find: (query: string) => void): HTMLElement {
   const { scheme, query } = told;
   const rows = scheme.legend.map(([fill, text]) => {
-    const kind = head.kinds.find(({ name }) => name.replaceAll("_", " ") === text);
+    const kind = head.kinds.find(({ name }) => nameOf(name) === text);
     return choice(blockOf(fill, told), text, kind?.spent ? [brief(kind.spent)] : [], `kind:${kind?.name}`, query, find);
   });
-  return section("Busy", "a step, per rank", rows);
+  return section(t("Busy"), t("a step, per rank"), rows);
 }
 
 function causes(head: Head, { query }: Told, find: (query: string) => void): HTMLElement {
@@ -66,24 +71,24 @@ function causes(head: Head, { query }: Told, find: (query: string) => void): HTM
     const fixed = cause.inherent ? "" : gain({ saved: cause.saved, spent: null });
     const made = choice(
       causeSwatch(cause),
-      cause.name,
+      nameOf(cause.name),
       [brief(cause.idle), ...(known ? [fixed] : [])],
       `cause:"${cause.name}"`,
       query,
       find,
     );
-    made.title = `${cause.meaning}: ${percent(cause.share)} of the idle time`;
+    made.title = t("{meaning}: {share} of the idle time", { meaning: cause.meaning, share: percent(cause.share) });
     return made;
   });
-  const made = section("Idle, by cause", known ? "idle / if fixed" : "a step, per rank", rows);
+  const made = section(t("Idle, by cause"), known ? t("idle / if fixed") : t("a step, per rank"), rows);
   if (known && present.filter(({ saved }) => saved).length > 1)
-    made.append(element("p", { class: "hint" }, "Causes overlap: fixes do not add up."));
+    made.append(element("p", { class: "hint" }, t("Causes overlap: fixes do not add up.")));
   return made;
 }
 
 function colours(told: Told): HTMLElement {
   return section(
-    told.scheme.title ?? "Colours",
+    told.scheme.title ?? t("Colours"),
     "",
     told.scheme.legend.map(([fill, text]) => entry(blockOf(fill, told), text)),
   );

@@ -5,11 +5,13 @@ import { decode, unpackText, type Columns, type Head } from "./data";
 import { comparedVerdict } from "./difference";
 import { element } from "./dom";
 import { listen } from "./input";
+import type { Item } from "./layout";
 import { find } from "./matching";
 import { asked } from "./search";
 import { Loader } from "./served";
 import { fromHash } from "./state";
 import { verdict } from "./verdict";
+import { language, TONGUES, t } from "./words";
 
 const text = (id: string): string => document.getElementById(id)?.textContent ?? "";
 
@@ -18,6 +20,7 @@ async function start(): Promise<void> {
   let opened: (app: App) => void;
   const opening = new Promise<App>((done) => (opened = done));
   document.documentElement.dataset["theme"] = fromHash(location.hash, head).state.theme;
+  document.documentElement.lang = TONGUES[language].tag;
   document.body.append(heading(head, opening));
   await shown(); // the verdict is there while the tables are still on their way
   const loader = head.served ? new Loader(head) : null;
@@ -55,7 +58,7 @@ async function shown(): Promise<void> {
 /** For tests and benchmarks: what is shown, and a way to show something else and wait until it is. */
 function expose(app: App): void {
   const { head } = app;
-  const selected = (what: string): number => (app.state.selected?.what === what ? app.state.selected.index : -1);
+  const selected = (what: Item["what"]): number => (app.state.selected?.what === what ? app.state.selected.index : -1);
   Object.assign(window, {
     bubblescope: {
       app,
@@ -75,8 +78,8 @@ function expose(app: App): void {
         const search = asked(query, head);
         return { search, found: [...find(search, head, app.data).items] };
       },
-      selected: () => selected("task"),
-      gap: () => selected("gap"),
+      selected: () => selected("task" as const),
+      gap: () => selected("gap" as const),
       arrows: () => (app.state.arrows === "none" ? [] : app.selection.arrows),
       gaps: () => {
         const { gaps } = app.data;
@@ -95,5 +98,5 @@ function expose(app: App): void {
 }
 
 start().catch((error: unknown) => {
-  document.body.append(element("p", { class: "failed" }, `This page is damaged: ${String(error)}`));
+  document.body.append(element("p", { class: "failed" }, t("This page is damaged: {error}", { error: String(error) })));
 });

@@ -8,6 +8,7 @@ import { Sum } from "./sums";
 import type { Theme } from "./theme";
 import { duration } from "./units";
 import type { View } from "./view";
+import { t } from "./words";
 
 export const MINIMAP = 34; // pixels of height
 const BUDGET = 8; // milliseconds of a frame
@@ -66,9 +67,9 @@ export class Minimap {
     context.fillStyle = theme.dim;
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
-    context.fillText(`all ${duration(view.limit)}`, 10, MINIMAP / 2 - 7);
+    context.fillText(t("all {time}", { time: duration(view.limit) }), 10, MINIMAP / 2 - 7);
     context.fillText(
-      `in sight ${duration(Math.min(view.end, view.limit) - Math.max(view.start, 0))}`,
+      t("in sight {time}", { time: duration(Math.min(view.end, view.limit) - Math.max(view.start, 0)) }),
       10,
       MINIMAP / 2 + 7,
     );

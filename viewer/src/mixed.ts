@@ -5,6 +5,7 @@ import { firstEndingAfter, type Data, type Head } from "./data";
 import { gridOf } from "./grid";
 import { firstBelow, type Place } from "./layout";
 import type { View } from "./view";
+import { nameOf, t } from "./words";
 
 const RESOLVED = 3; // pixels of width from which a task is looked at by itself
 
@@ -43,16 +44,19 @@ export function mixedTooltip(
   const covered = new Float32Array(1);
   spend(tasks, place.row, grid, { from: 0, to: 1 }, kind, shares.length, shares, covered);
   const parts = head.kinds
-    .map(({ name }, code): [number, string] => [shares[code]!, name.replaceAll("_", " ")])
+    .map(({ name }, code): [number, string] => [shares[code]!, nameOf(name)])
     .filter(([share]) => share > 0)
     .sort(([one], [other]) => other - one);
-  const said = [...parts, [Math.max(0, 1 - covered[0]!), "idle"] as [number, string]];
-  const tasksHere = `${count.toLocaleString("en-US")} task${count === 1 ? "" : "s"} in this pixel`;
+  const said = [...parts, [Math.max(0, 1 - covered[0]!), t("idle")] as [number, string]];
+  const tasksHere =
+    count === 1
+      ? t("1 task in this pixel")
+      : t("{count} tasks in this pixel", { count: count.toLocaleString("en-US") });
   return `${said.map(([share, name]) => `${name} ${rounded(share)}`).join(", ")}; ${tasksHere}`;
 }
 
 /** A share in whole percent, but never none of what there is. */
 function rounded(share: number): string {
   const percent = Math.round(100 * share);
-  return percent === 0 && share > 0.00005 ? "under 1 %" : `${percent} %`;
+  return percent === 0 && share > 0.00005 ? t("under 1 %") : `${percent} %`;
 }

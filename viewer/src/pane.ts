@@ -1,6 +1,7 @@
 // The docked pane below the lanes: details of what is selected, and whatever else has a tab of its own.
 
 import { button, element } from "./dom";
+import { t } from "./words";
 
 const KEY_STEP = 24; // pixels that an arrow key moves its edge
 const LEAST = 96; // pixels of height
@@ -16,18 +17,18 @@ export class Pane {
   /** The key of the tab that is shown; null while the pane is closed. */
   shown: string | null = null;
   private readonly tabs = new Map<string, Tab>();
-  private readonly strip = element("div", { class: "tabs", role: "tablist", "aria-label": "panes" });
+  private readonly strip = element("div", { class: "tabs", role: "tablist", "aria-label": t("panes") });
   private readonly body = element("div", { class: "body", role: "tabpanel", tabindex: "0" });
 
   /** @param changed is told that the pane opened, closed or has another tab */
   constructor(private readonly changed: () => void) {
-    const close = button("×", "close (Escape, or ])", () => this.close());
+    const close = button("×", t("close (Escape, or ])"), () => this.close());
     close.className = "close";
-    close.setAttribute("aria-label", "close the pane");
+    close.setAttribute("aria-label", t("close the pane"));
     const bar = element("div", { class: "bar" }, this.strip, close);
     this.section = element(
       "section",
-      { class: "pane", "aria-label": "details", hidden: "" },
+      { class: "pane", "aria-label": t("details"), hidden: "" },
       this.grip(),
       bar,
       this.body,
@@ -119,7 +120,7 @@ export class Pane {
       "aria-orientation": "horizontal",
       "aria-valuemin": String(LEAST),
       "aria-valuenow": "0",
-      "aria-label": "height of the pane",
+      "aria-label": t("height of the pane"),
     });
     let from: { y: number; height: number } | null = null;
     made.addEventListener("pointerdown", (event) => {

@@ -10,6 +10,7 @@ import { named, whose } from "./label";
 import { strip } from "./strip";
 import { duration, exact } from "./units";
 import type { Inside } from "./schema";
+import { nameOf, t } from "./words";
 
 const NAME = 120; // letters of a task's name over its details
 const HEADING = 240; // letters of a line of the heading
@@ -18,12 +19,12 @@ const HEADING = 240; // letters of a line of the heading
 export function warnings(head: Head): HTMLElement[] {
   const [first, ...rest] = head.warnings;
   if (first === undefined) return [];
-  const line = element("p", {}, element("b", {}, "warning "), shortened(first, 2 * HEADING));
+  const line = element("p", {}, element("b", {}, t("warning ")), shortened(first, 2 * HEADING));
   if (!rest.length) return [element("div", { class: "warnings", role: "status" }, line)];
   const more = element(
     "details",
     {},
-    element("summary", {}, `${rest.length} more`),
+    element("summary", {}, t("{count} more", { count: rest.length })),
     element("ul", {}, ...rest.map((text) => element("li", {}, shortened(text)))),
   );
   return [element("div", { class: "warnings", role: "status" }, line, more)];
@@ -65,39 +66,39 @@ export function details(
   const measured = row.lane !== "ideal" && row.lane !== "whatif";
   const other = row.lane === "against";
   const facts: Fact[] = [
-    ["run", head.against ? (other ? "B" : "A") : null],
-    ["certainty", inferred(head, data.tasks, index)],
-    ["duration", `${duration(length)} (${exact(length)})`],
+    [t("run"), head.against ? (other ? "B" : "A") : null],
+    [t("certainty"), inferred(head, data.tasks, index)],
+    [t("duration"), `${duration(length)} (${exact(length)})`],
     ...(head.against && (other || row.lane === "compute") ? counterpartFacts(data.tasks, index, go, goFar) : []),
-    ["usual here", other ? null : usual(head, data, index)],
-    ["micro-batch", known(microbatch[index]!)],
+    [t("usual here"), other ? null : usual(head, data, index)],
+    [t("micro-batch"), known(microbatch[index]!)],
     [
-      "overlapped with",
+      t("overlapped with"),
       pair[index]! < 0
         ? null
-        : `micro-batch ${pair[index]}${pairChunk[index]! < 0 ? "" : `, chunk ${pairChunk[index]}`}`,
+        : pairChunk[index]! < 0
+          ? t("micro-batch {microbatch}", { microbatch: pair[index]! })
+          : t("micro-batch {microbatch}, chunk {chunk}", { microbatch: pair[index]!, chunk: pairChunk[index]! }),
     ],
-    ["step", known(step[index]!)],
-    ["stage", known(stage[index]!)],
-    ["chunk", known(chunk[index]!)],
-    ["rank", `${place.rank} on ${shortened(place.host)}`],
-    ["coordinates", coordinates(place)],
-    ["lane", row.lane],
-    ["peer rank", known(peer[index]!)],
-    ["fed by", tasks(arrows.filter(([, target]) => target === index).map(([source]) => source))],
-    ["feeds", tasks(arrows.filter(([source]) => source === index).map(([, target]) => target))],
-    ["since step began", sinceStep(head, step[index]!, start[index]! - off)],
-    ["start", other ? null : utc(head.origin, start[index]!)],
-    ["end", other ? null : utc(head.origin, end[index]!)],
-    ["launched by host", lead[index]! >= 0 && !other ? utc(head.origin, start[index]! - lead[index]!) : null],
-    ["launched before", lead[index]! >= 0 ? duration(lead[index]!) : null],
-    ["clock", place.off ? `±${duration(place.off)} against the first host` : null],
-    ["name in the trace", shortened(head.names[name[index]!]!)],
+    [t("step"), known(step[index]!)],
+    [t("stage"), known(stage[index]!)],
+    [t("chunk"), known(chunk[index]!)],
+    [t("rank"), t("{rank} on {host}", { rank: place.rank, host: shortened(place.host) })],
+    [t("coordinates"), coordinates(place)],
+    [t("lane"), nameOf(row.lane)],
+    [t("peer rank"), known(peer[index]!)],
+    [t("fed by"), tasks(arrows.filter(([, target]) => target === index).map(([source]) => source))],
+    [t("feeds"), tasks(arrows.filter(([source]) => source === index).map(([, target]) => target))],
+    [t("since step began"), sinceStep(head, step[index]!, start[index]! - off)],
+    [t("start"), other ? null : utc(head.origin, start[index]!)],
+    [t("end"), other ? null : utc(head.origin, end[index]!)],
+    [t("launched by host"), lead[index]! >= 0 && !other ? utc(head.origin, start[index]! - lead[index]!) : null],
+    [t("launched before"), lead[index]! >= 0 ? duration(lead[index]!) : null],
+    [t("clock"), place.off ? t("±{time} against the first host", { time: duration(place.off) }) : null],
+    [t("name in the trace"), shortened(head.names[name[index]!]!)],
   ];
   const { name: title, fill, dark } = head.kinds[kind[index]!]!;
-  const heading = named(head, data.tasks, index)
-    ? shortened(head.names[name[index]!]!, NAME)
-    : title.replaceAll("_", " ");
+  const heading = named(head, data.tasks, index) ? shortened(head.names[name[index]!]!, NAME) : nameOf(title);
   const made = element("div", { class: "details" }, element("h2", {}, swatch(fill, dark.fill), heading));
   if (measured) made.append(...ranInside(head, data, index, row.rank, unfolding));
   made.append(list(facts), ...strip(head, data, index, go));
@@ -109,7 +110,7 @@ export function details(
     return element(
       "span",
       {},
-      ...others.map((task) => button(whose(head, data.tasks, task), "show this task", () => go(task))),
+      ...others.map((task) => button(whose(head, data.tasks, task), t("show this task"), () => go(task))),
     );
   }
 }
@@ -128,7 +129,9 @@ function ranInside(
   made.push(...communicated(head, data, index));
   if (head.kernels && inside) made.push(...longest(head.kernels, inside));
   if (head.kernels && head.kernel_rows.some((row) => row.rank === rank)) {
-    made.push(button(shown ? "fold kernels (u)" : "kernels (u)", "every kernel under the rank, by stream", toggle));
+    made.push(
+      button(shown ? t("fold kernels (u)") : t("kernels (u)"), t("every kernel under the rank, by stream"), toggle),
+    );
   } else if (head.no_kernels !== null) made.push(hinted(head.no_kernels));
   return made.length ? [element("div", { class: "inside" }, ...made)] : [];
 }
@@ -137,7 +140,9 @@ function ranInside(
 function inferred(head: Head, { certainty }: Tasks, index: number): string | null {
   const percent = certainty?.[index] ?? -1;
   if (percent < 0) return null;
-  return `inferred, ${percent} % certain${head.inferred ? `: ${shortened(head.inferred.how)}` : ""}`;
+  return head.inferred
+    ? t("inferred, {percent} % certain: {how}", { percent, how: shortened(head.inferred.how) })
+    : t("inferred, {percent} % certain", { percent });
 }
 
 /** A sentence with commands between backticks. */
@@ -151,7 +156,7 @@ function usual(head: Head, { tasks }: Data, index: number): string | null {
   const middle = usualLength(head.spread)(tasks.kind[index]!, tasks.stage[index]!);
   if (isNaN(middle)) return null;
   const ratio = (tasks.end[index]! - tasks.start[index]!) / middle;
-  return `${duration(middle)}; this is ${ratio.toFixed(2)} of it`;
+  return t("{time}; this is {ratio} of it", { time: duration(middle), ratio: ratio.toFixed(2) });
 }
 
 export function sinceStep(head: Head, step: number, time: number): string | null {

@@ -16,6 +16,7 @@ import type { Theme } from "./theme";
 import { gutterOf, overlayRate, TWO_LINES } from "./titles";
 import { fixed, percent } from "./units";
 import type { View } from "./view";
+import { t } from "./words";
 
 const SVG_GUTTER = 150;
 const TOP = 8;
@@ -116,18 +117,25 @@ export function svg(
     const rank = head.ranks[band.rank]!;
     const makespan = rank.rates?.makespan == null ? "" : percent(rank.rates.makespan);
     const rate = band.stack === "compute" ? makespan : overlayRate(rank, band.stack);
-    const title = figure ? `Device ${band.number}` : `rank ${rank.rank}${rate && `  ${rate} idle`}`;
+    const title = figure
+      ? t("Device {number}", { number: band.number })
+      : `${t("rank {rank}", { rank: rank.rank })}${rate && `  ${t("{share} idle", { share: rate })}`}`;
     const y = band.top - top + above + Math.min(band.height, figure ? band.height : 22) / 2 + 4;
     if (band.height >= 11) parts.push(shape("text", { x: 6, y, fill: theme.text }, title));
     if (!figure && band.stack === "compute" && band.height >= TWO_LINES && rank.stages?.length)
       parts.push(
-        shape("text", { x: 6, y: y + 15, fill: theme.dim }, `stage ${rank.stages.join(", ")}`.slice(0, LONGEST)),
+        shape(
+          "text",
+          { x: 6, y: y + 15, fill: theme.dim },
+          t("stage {stages}", { stages: rank.stages.join(", ") }).slice(0, LONGEST),
+        ),
       );
   }
   for (const fold of folds) if (fold.shows === "sum") sums(fold, fold.top - top + above);
   for (const { group, height: tall, top: at } of within(plan.headings, top, top + height)) {
     const y = at - top + above + tall / 2 + 4;
-    const title = group.title.slice(0, LONGEST) + (group.detail ? "" : `  ${group.ranks.length} ranks`);
+    const title =
+      group.title.slice(0, LONGEST) + (group.detail ? "" : `  ${t("{count} ranks", { count: group.ranks.length })}`);
     parts.push(shape("text", { x: 6, y, fill: theme.text, "font-weight": 600 }, title));
     if (group.detail)
       parts.push(shape("text", { x: left, y, fill: theme.dim }, shortened(group.detail, LONGEST_CAPTION)));

@@ -7,6 +7,7 @@ import { shape } from "./dom";
 import { contrast } from "./light";
 import { inked, PERIOD } from "./pattern";
 import type { Theme } from "./theme";
+import { nameOf, t } from "./words";
 
 const SIDE = 11; // pixels of a swatch
 const STROKE = [SIDE - 4, 2] as const; // of what is inherent: where it begins, and its height
@@ -29,11 +30,15 @@ export function entriesOf(head: Head, scheme: Scheme, theme: Theme, causes: Caus
     const edge = edgeOf(scheme, scheme.fills.indexOf(fill), theme);
     return { fill, text, ...(edge === null ? {} : { edge }) };
   });
-  const told = causes.map((cause): Entry => ({ fill: fillOf(cause, theme), text: cause.name, pattern: cause.pattern }));
+  const told = causes.map((cause): Entry => ({
+    fill: fillOf(cause, theme),
+    text: nameOf(cause.name),
+    pattern: cause.pattern,
+  }));
   const uses = kernels ? (head.kernels?.uses ?? []) : [];
   const ran = uses.map((use): Entry => ({
     fill: theme.dark ? use.dark.fill : use.fill,
-    text: `kernels: ${use.name}`,
+    text: t("kernels: {use}", { use: nameOf(use.name) }),
   }));
   return [...blocks, ...told, ...ran].map((one) => ({ ...one, text: one.text[0]!.toUpperCase() + one.text.slice(1) }));
 }
@@ -53,11 +58,16 @@ interface Place extends Entry {
   y: number;
 }
 
+/** How wide a text is, in letters: those of Chinese are nearly as wide as two. */
+function letters(text: string): number {
+  return [...text].reduce((sum, one) => sum + (one > "\u2e7f" ? 1.8 : 1), 0);
+}
+
 /** Where each entry stands in so much width, and how high all are. */
 function laid(entries: Entry[], width: number): { places: Place[]; height: number } {
   let [x, y] = [0, 0];
   const places = entries.map((entry) => {
-    const long = SIDE + 5 + entry.text.length * LETTER + BESIDE;
+    const long = SIDE + 5 + letters(entry.text) * LETTER + BESIDE;
     if (x > 0 && x + long > width) [x, y] = [0, y + LINE];
     const place = { ...entry, x: Math.round(x), y };
     x += long;
@@ -116,7 +126,7 @@ export function patternsOf(causes: Cause[], theme: Theme): SVGElement {
 
 /** What a shape of a cause is filled with. */
 export function patternFill(cause: Cause, theme: Theme): string {
-  return `url(#${idOf(cause.pattern, fillOf(cause, theme))})`;
+  return `url(#${idOf(cause.pattern, fillOf(cause, theme))})` as const;
 }
 
 function idOf(pattern: Pattern, fill: string): string {

@@ -2,6 +2,7 @@
 
 import type { App } from "./app";
 import { copy, png, save, svg, type Pictured } from "./picture";
+import { t } from "./words";
 
 export class Pictures {
   constructor(private readonly app: App) {}
@@ -15,7 +16,9 @@ export class Pictures {
         : new Blob([this.svg()], { type: "image/svg+xml" });
     if (way === "save") return save(blob, name);
     this.app.toolbar.say(
-      (await copy(blob, name)) === "copied" ? `${format.toUpperCase()} copied` : `no clipboard here: saved ${name}`,
+      (await copy(blob, name)) === "copied"
+        ? t("{format} copied", { format: format.toUpperCase() })
+        : t("no clipboard here: saved {name}", { name }),
     );
   }
 
@@ -41,9 +44,9 @@ export class Pictures {
     this.app.journey.address();
     try {
       await navigator.clipboard.writeText(location.href);
-      this.app.toolbar.say("link copied");
+      this.app.toolbar.say(t("link copied"));
     } catch {
-      this.app.toolbar.say("the address bar has the link");
+      this.app.toolbar.say(t("the address bar has the link"));
     }
   }
 }

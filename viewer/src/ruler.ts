@@ -7,6 +7,7 @@ import type { Theme } from "./theme";
 import { rateRight } from "./titles";
 import { duration, roundStep, tick, uncertain } from "./units";
 import type { View } from "./view";
+import { t } from "./words";
 
 export const RULER = 46;
 const STEP_ROW = 22;
@@ -42,9 +43,9 @@ export class Ruler {
     context.font = "11px system-ui, sans-serif";
     context.fillStyle = theme.dim;
     if (left === 0) return;
-    context.fillText("rank", 10, RULER - 12);
+    context.fillText(t("rank"), 10, RULER - 12);
     context.textAlign = "right";
-    context.fillText("idle", rateRight(left), RULER - 12);
+    context.fillText(t("idle"), rateRight(left), RULER - 12);
     context.textAlign = "left";
   }
 
@@ -69,10 +70,10 @@ export class Ruler {
       context.fillRect(left + from, 2, Math.max(1, to - from - 1), STEP_ROW - 4);
       if (to - from < 14) continue;
       context.fillStyle = theme.text;
-      const number = `step ${step.step}`;
+      const number = t("step {step}", { step: step.step });
       const length = `${number} · ${duration(step.end - step.start)}`;
       for (const text of [
-        `${length} · bubble ${uncertain(step.makespan, step.error)}`,
+        `${length} · ${t("bubble {rate}", { rate: uncertain(step.makespan, step.error) })}`,
         length,
         number,
         String(step.step),
@@ -101,7 +102,7 @@ function arrow(context: CanvasRenderingContext2D, view: View, left: number): voi
   const y = RULER - 10;
   context.font = "13px system-ui, sans-serif";
   context.fillStyle = context.strokeStyle = "#000000";
-  context.fillText("Time", left, y - 14);
+  context.fillText(t("Time"), left, y - 14);
   context.lineWidth = 1;
   context.beginPath();
   context.moveTo(left, y + 0.5);

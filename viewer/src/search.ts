@@ -4,8 +4,9 @@
 // which only a part is here by the process that serves it.
 
 import type { Condition, Head, Search, SearchColumn, SearchWord } from "./schema";
+import { nameOf, t } from "./words";
 
-export const EXAMPLE = "F3  B2@stage 1  rank:3 dur>5ms  slow>1.3  cause:launch";
+export const EXAMPLE = "F3  B2@stage 1  rank:3 dur>5ms  slow>1.3  cause:launch" as const;
 
 /** Why a query cannot be answered. */
 export class QueryError extends Error {}
@@ -21,10 +22,10 @@ const NUMBERED: Record<string, SearchColumn> = {
   chunk: "chunk",
   peer: "peer",
 };
-const FIELDS = ["rank", "kind", "mb", "step", "stage", "chunk", "peer", "lane", "host", "name", "cause"];
-const MEASURES = ["dur>", "slow>", "idle>"];
-const COMPARED = ["gained>", "lost>"]; // where there are two runs
-const ODD = "odd";
+const FIELDS = ["rank", "kind", "mb", "step", "stage", "chunk", "peer", "lane", "host", "name", "cause"] as const;
+const MEASURES = ["dur>", "slow>", "idle>"] as const;
+const COMPARED = ["gained>", "lost>"] as const; // where there are two runs
+const ODD = "odd" as const;
 const PLACE = /@\s*(stage|rank|step|chunk)?[\s:]*(\d+)/gi; // "@stage 4", "@rank:3", and "@4", a stage
 const MEASURE = /^(dur|duration|idle|gained|lost|slow)([<>])(=?)(.*)$/i;
 const LENGTH = /^(\d+(?:\.\d+)?)(ns|us|\u00b5s|\u03bcs|ms|s)?$/i;
@@ -56,7 +57,8 @@ interface Written extends SearchWord {
 export function asked(query: string, head: Head): Search {
   const sets = split(words(query)).map((set) => set.map((word) => written(word, head)));
   const kinds = new Set(sets.map(aboutOf));
-  if (kinds.size > 1) throw new QueryError("one side of `or` is about tasks, the other about idle time: ask for one");
+  if (kinds.size > 1)
+    throw new QueryError(t("one side of `or` is about tasks, the other about idle time: ask for one"));
   return {
     what: [...kinds][0] ?? "task",
     sets: sets.map((set) => set.map(({ any, negated }) => ({ any, negated }))),
@@ -66,7 +68,7 @@ export function asked(query: string, head: Head): Search {
 function words(query: string): string[] {
   const placed = query.replace(
     PLACE,
-    (_, field: string | undefined, number: string) => ` ${field ?? "stage"}:${number} `,
+    (_, field: string | undefined, number: string) => ` ${field ?? ("stage" as const)}:${number} `,
   );
   return placed.match(/(?:[^\s"]|"[^"]*")+/g)?.map((word) => word.replaceAll('"', "")) ?? [];
 }
@@ -84,7 +86,10 @@ function split(all: string[]): string[][] {
 function aboutOf(set: Written[]): Search["what"] {
   const gaps = set.find(({ about }) => about === "gap");
   const tasks = set.find(({ about }) => about === "task");
-  if (gaps && tasks) throw new QueryError(`${gaps.word} is about idle time, ${tasks.word} about tasks: ask for one`);
+  if (gaps && tasks)
+    throw new QueryError(
+      t("{gaps} is about idle time, {tasks} about tasks: ask for one", { gaps: gaps.word, tasks: tasks.word }),
+    );
   return gaps ? "gap" : "task";
 }
 
@@ -93,7 +98,11 @@ function written(word: string, head: Head): Written {
   const any = meant(plain, head);
   const columns = any.flat().map(({ column }) => column);
   const gap = columns.includes("cause") || /^idle/i.test(plain);
-  const about = gap ? "gap" : columns.length && columns.every((column) => EITHER.has(column)) ? "either" : "task";
+  const about = gap
+    ? ("gap" as const)
+    : columns.length && columns.every((column) => EITHER.has(column))
+      ? ("either" as const)
+      : ("task" as const);
   return { word, about, any, negated: (word.length - plain.length) % 2 === 1 };
 }
 
@@ -109,9 +118,11 @@ function meant(word: string, head: Head): Condition[][] {
   if (field === "cause") return caused(value, head);
   if (field === "kind") {
     const named = head.kinds.flatMap(({ name, short }, kind) =>
-      value === short || name === value || plainly(name) === value ? [[is("kind", kind)]] : [],
+      value === short || name === value || plainly(name) === value || nameOf(name) === value
+        ? [[is("kind", kind)]]
+        : [],
     );
-    if (!named.length) throw new QueryError(`no kind is called ${value}`);
+    if (!named.length) throw new QueryError(t("no kind is called {value}", { value }));
     return named;
   }
   return labelled(word, head) ?? called(word, field === "name" ? value : word, head);
@@ -119,9 +130,9 @@ function meant(word: string, head: Head): Condition[][] {
 
 /** The ranks that stand apart, as the command `stragglers` names them. */
 function odd({ standings }: Head): Condition[][] {
-  if (!standings.length) throw new QueryError("nothing tells the ranks of this run apart, so none is odd");
+  if (!standings.length) throw new QueryError(t("nothing tells the ranks of this run apart, so none is odd"));
   if (!standings.some(({ name }) => name === ODD))
-    throw new QueryError(`no rank of this run is odd; name:${ODD} finds names`);
+    throw new QueryError(t("no rank of this run is odd; name:{odd} finds names", { odd: ODD }));
   return [[{ column: "standing", text: ODD }]];
 }
 
@@ -133,14 +144,14 @@ function measured([, name, sign, equal, text]: RegExpExecArray, head: Head): Con
     sign === ">" ? { column, least: limit, open } : { column, most: limit, open };
   if (field === "slow") {
     if (!RATIO.test(text!))
-      throw new QueryError("slow wants how many times as long as its like a task takes, such as slow>1.3");
+      throw new QueryError(t("slow wants how many times as long as its like a task takes, such as slow>1.3"));
     return [[beyond("slowness", Number(text))]];
   }
   const [, number, unit] = LENGTH.exec(text!) ?? [];
-  if (number === undefined) throw new QueryError(`${field} wants a length of time, such as ${field}>5ms`);
-  const limit = finite(number) * UNITS[(unit ?? "ns").toLowerCase()]!;
+  if (number === undefined) throw new QueryError(t("{field} wants a length of time, such as {field}>5ms", { field }));
+  const limit = finite(number) * UNITS[(unit ?? ("ns" as const)).toLowerCase()]!;
   if (field !== "gained" && field !== "lost") return [[beyond("length", limit)]];
-  if (!head.against) throw new QueryError(`${field} is a word of pages of two runs`);
+  if (!head.against) throw new QueryError(t("{field} is a word of pages of two runs", { field }));
   const some: Condition = { column: field, least: 0, open: true };
   return [[some, beyond(field, limit)]];
 }
@@ -149,7 +160,7 @@ function measured([, name, sign, equal, text]: RegExpExecArray, head: Head): Con
 function numbers(text: string, field: string): Condition[][] {
   return text.split(",").map((part) => {
     const parsed = /^(\d+)(?:-(\d+))?$/.exec(part.trim());
-    if (!parsed) throw new QueryError(`${field}: wants numbers, such as ${field}:3 or ${field}:1,4-6`);
+    if (!parsed) throw new QueryError(t("{field}: wants numbers, such as {field}:3 or {field}:1,4-6", { field }));
     return [{ column: NUMBERED[field]!, least: finite(parsed[1]!), most: finite(parsed[2] ?? parsed[1]!) }];
   });
 }
@@ -157,11 +168,17 @@ function numbers(text: string, field: string): Condition[][] {
 function caused(value: string, { causes }: Head): Condition[][] {
   const wanted = value.toLowerCase();
   const named = causes.flatMap(({ name }, cause) =>
-    wanted !== "" && name.toLowerCase().includes(wanted) ? [[is("cause", cause)]] : [],
+    wanted !== "" && (name.toLowerCase().includes(wanted) || nameOf(name).includes(wanted))
+      ? [[is("cause", cause)]]
+      : [],
   );
   if (named.length) return named;
-  const known = causes.filter(({ share }) => share > 0).map(({ name }) => name);
-  throw new QueryError(`no cause is called ${value}${known.length ? `: there are ${known.join(", ")}` : ""}`);
+  const known = causes.filter(({ share }) => share > 0).map(({ name }) => nameOf(name));
+  throw new QueryError(
+    known.length
+      ? t("no cause is called {value}: there are {causes}", { value, causes: known.join(", ") })
+      : t("no cause is called {value}", { value }),
+  );
 }
 
 /** What blocks say: "F3" is also the forward half of a pair "F3+B1". */
@@ -187,9 +204,9 @@ function called(word: string, text: string, { names, against }: Head): Condition
   const wanted = text.toLowerCase();
   if (names.some((name) => name.toLowerCase().includes(wanted))) return [[{ column: "name", text }]];
   const field = /^([a-z]+)[:<>]/i.exec(word)?.[1];
-  if (field === undefined || field === "name") throw new QueryError(`nothing is called ${text}`);
+  if (field === undefined || field === "name") throw new QueryError(t("nothing is called {text}", { text }));
   const known = [...FIELDS.map((one) => `${one}:`), ...MEASURES, ...(against ? COMPARED : []), ODD];
-  throw new QueryError(`${field} is not a search field; the fields are ${known.join(" ")}`);
+  throw new QueryError(t("{field} is not a search field; the fields are {fields}", { field, fields: known.join(" ") }));
 }
 
 function is(column: SearchColumn, value: number): Condition {

@@ -15,6 +15,7 @@ import { next, type Way } from "./tour";
 import { kernelAt } from "./unfolded";
 import { arrowsAlong, criticalPath, wayOf } from "./ways";
 import { gapDetails } from "./why";
+import { t } from "./words";
 
 export class Selection {
   arrows: Arrow[] = []; // of what is selected
@@ -103,7 +104,7 @@ export class Selection {
     this.arrows = item && item.what !== "kernel" ? arrowsOf(item, data.links, data.gaps) : [];
     if (!item && !range) pane.rename("details", null);
     else {
-      pane.rename("details", item ? titleOf(head, data, item) : "Stretch");
+      pane.rename("details", item ? titleOf(head, data, item) : t("Stretch"));
       if (pane.shown === "details") pane.refresh("details");
       else if (opening) pane.open("details");
     }
@@ -264,7 +265,7 @@ export class Selection {
     if (state.arrows === "none") return [];
     if (state.arrows === "selected") return this.arrows;
     if (state.arrows !== "all") {
-      if (loader) this.app.toolbar.say("ways need a page that holds the whole run: bubblescope view");
+      if (loader) this.app.toolbar.say(t("ways need a page that holds the whole run: bubblescope view"));
       return loader ? [] : this.way(state.arrows);
     }
     const places = plan.places.filter(
@@ -272,7 +273,9 @@ export class Selection {
     );
     const { arrows, count } = arrowsInSight(data.links, data.tasks, places, this.app.view);
     if (count && !arrows.length)
-      this.app.toolbar.say(`${count.toLocaleString("en-US")} arrows in sight are too many: zoom in`);
+      this.app.toolbar.say(
+        t("{count} arrows in sight are too many: zoom in", { count: count.toLocaleString("en-US") }),
+      );
     return arrows;
   }
 }
@@ -280,5 +283,5 @@ export class Selection {
 /** What a tab calls what is selected. */
 function titleOf(head: Head, data: Data, item: Item): string {
   if (item.what === "task") return whose(head, data.tasks, item.index);
-  return item.what === "gap" ? "Idle time" : "Kernel";
+  return item.what === "gap" ? t("Idle time") : t("Kernel");
 }

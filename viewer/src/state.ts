@@ -13,6 +13,7 @@ import {
   type Grouping,
   type Item,
 } from "./layout";
+import { LANGUAGES, usual as usualLanguage, type Language } from "./words";
 
 export const ARROWS = ["selected", "microbatch", "critical", "all", "none"] as const;
 export const THEMES = ["auto", "light", "dark"] as const;
@@ -32,6 +33,7 @@ export interface State {
   launches: boolean; // when tasks were issued on the host
   arrows: (typeof ARROWS)[number];
   theme: (typeof THEMES)[number];
+  language: Language; // of all that the page itself says
   legend: boolean; // beside the lanes
   wheelZooms: boolean; // without a key
   query: string;
@@ -56,6 +58,7 @@ export function initial(head: Head): State {
     launches: false,
     arrows: "selected",
     theme: "auto",
+    language: usualLanguage,
     legend: true,
     wheelZooms: false,
     query: "",
@@ -89,6 +92,7 @@ export function toHash(state: State, sight: Sight, head: Head): string {
     ...FLAGS.map((flag): [string, string, string] => [flag, String(state[flag]), String(usual[flag])]),
     ["arrows", state.arrows, usual.arrows],
     ["theme", state.theme, usual.theme],
+    ["language", state.language, usual.language],
     ["find", state.query, ""],
     ["whatif", state.ask, ""],
     ["select", selected ? `${selected.what}~${selected.index}` : "", ""],
@@ -154,6 +158,7 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
   state.causes &&= head.causes.length > 0;
   state.arrows = one("arrows", ARROWS, state.arrows);
   state.theme = one("theme", THEMES, state.theme);
+  state.language = one("language", LANGUAGES, state.language);
   state.query = text("find");
   state.ask = text("whatif");
   const [what, ...index] = parts("select");

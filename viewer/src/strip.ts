@@ -4,6 +4,7 @@ import { rowOf, type Data, type Head } from "./data";
 import { element, shape } from "./dom";
 import { whose } from "./label";
 import { brief, duration } from "./units";
+import { t } from "./words";
 
 const WIDTH = 340; // pixels
 const ROW = 26;
@@ -32,8 +33,8 @@ export function strip(head: Head, data: Data, task: number, go: (task: number) =
   const { stage, microbatch } = likeOf(head, data, task);
   const rows = (
     [
-      [data.tasks.stage[task]! < 0 ? "of its kind" : "on its stage", stage],
-      ["of its micro-batch", microbatch],
+      [data.tasks.stage[task]! < 0 ? t("of its kind") : t("on its stage"), stage],
+      [t("of its micro-batch"), microbatch],
     ] as const
   ).filter(([, all]) => all.length > 1);
   if (!rows.length) return [];
@@ -56,7 +57,7 @@ export function strip(head: Head, data: Data, task: number, go: (task: number) =
   const zero = shape("text", { x: LEFT, y: height - 3, class: "dim" }, "0");
   const box = { width: WIDTH, height, viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": said() };
   return [
-    element("h3", {}, "Its like, by how long they take"),
+    element("h3", {}, t("Its like, by how long they take")),
     shape("svg", { ...box, class: "strip" }, ...plots, zero, scale),
   ] as HTMLElement[];
 
@@ -73,7 +74,7 @@ export function strip(head: Head, data: Data, task: number, go: (task: number) =
     return rows
       .map(([name, all]) => {
         const shorter = all.filter((one) => length(one) < length(task)).length;
-        return `${name}: longer than ${shorter} of ${all.length - 1} others`;
+        return t("{name}: longer than {shorter} of {others} others", { name, shorter, others: all.length - 1 });
       })
       .join("; ");
   }

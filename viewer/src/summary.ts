@@ -6,6 +6,7 @@ import { blend } from "./raster";
 import { duration, percent } from "./units";
 import { gain, rates, RATES } from "./verdict";
 import { causes } from "./why";
+import { nameOf, t } from "./words";
 
 const WIDTH = 560; // of a plot, pixels
 const MOST_BARS = 48;
@@ -21,15 +22,21 @@ export function summary(
 ): HTMLElement {
   return element(
     "section",
-    { class: "summary", "aria-label": "summary of the run" },
+    { class: "summary", "aria-label": t("summary of the run") },
     ...remedies(head, show),
-    section("Bubble rates", "", rates(head, RATES)),
-    ...(head.causes.some(({ share }) => share > 0) ? [section("Idle because of", "", ...causes(head))] : []),
+    section(t("Bubble rates"), "", rates(head, RATES)),
+    ...(head.causes.some(({ share }) => share > 0) ? [section(t("Idle because of"), "", ...causes(head))] : []),
     ...ranks(head, go),
     ...cells(head, data, go),
     ...spreads(head),
     ...(head.warnings.length
-      ? [section("Warnings", "", element("ul", {}, ...head.warnings.map((text) => element("li", {}, shortened(text)))))]
+      ? [
+          section(
+            t("Warnings"),
+            "",
+            element("ul", {}, ...head.warnings.map((text) => element("li", {}, shortened(text)))),
+          ),
+        ]
       : []),
   );
 }
@@ -49,7 +56,7 @@ function remedies(head: Head, go: (remedy: Remedy) => void): HTMLElement[] {
   const { remedies: all } = head.verdict;
   if (!all.length) return [];
   const rows = all.map((remedy) => {
-    const show = button(remedy.headline, "show it", () => go(remedy));
+    const show = button(remedy.headline, t("show it"), () => go(remedy));
     return element(
       "tr",
       {},
@@ -57,7 +64,7 @@ function remedies(head: Head, go: (remedy: Remedy) => void): HTMLElement[] {
       element("td", {}, show, element("p", {}, [remedy.evidence, remedy.advice].join(" ").trim())),
     );
   });
-  return [section("What would help", "a step, if only this is done", element("table", {}, ...rows))];
+  return [section(t("What would help"), t("a step, if only this is done"), element("table", {}, ...rows))];
 }
 
 /** The makespan rate of each rank, the idlest first where they are many. */
@@ -74,9 +81,9 @@ function ranks(head: Head, go: (rank: number, step: null) => void): HTMLElement[
     const bar = shape(
       "g",
       { class: "go", tabindex: 0, role: "button" },
-      shape("title", {}, `show rank ${head.ranks[index]!.rank}`),
+      shape("title", {}, t("show rank {rank}", { rank: head.ranks[index]!.rank })),
       shape("rect", { x: 0, y, width: WIDTH, height: 18, class: "hit" }),
-      shape("text", { x: 0, y: y + 13 }, `rank ${head.ranks[index]!.rank}`),
+      shape("text", { x: 0, y: y + 13 }, t("rank {rank}", { rank: head.ranks[index]!.rank })),
       shape("text", { x: 80, y: y + 13, class: "dim" }, stages(head, index)),
       shape("rect", { x: 170, y: y + 3, width: long, height: 12, class: "bar" }),
       shape("text", { x: 176 + long, y: y + 13 }, percent(rate)),
@@ -85,13 +92,18 @@ function ranks(head: Head, go: (rank: number, step: null) => void): HTMLElement[
     bar.addEventListener("keydown", (event) => event.key === "Enter" && go(index, null));
     return bar;
   });
-  const hint = known.length > shown.length ? `the ${shown.length} idlest of ${known.length}` : "makespan bubble rate";
-  return [section("Ranks", hint, plot(WIDTH, shown.length * 18, "bubble rate of each rank", ...bars))];
+  const hint =
+    known.length > shown.length
+      ? t("the {shown} idlest of {count}", { shown: shown.length, count: known.length })
+      : t("makespan bubble rate");
+  return [section(t("Ranks"), hint, plot(WIDTH, shown.length * 18, t("bubble rate of each rank"), ...bars))];
 }
 
 function stages(head: Head, index: number): string {
   const { stages: own } = head.ranks[index]!;
-  return own?.length ? `stage ${own.length > 4 ? `${own[0]} … ${own.at(-1)}` : own.join(", ")}` : "";
+  return own?.length
+    ? t("stage {stage}", { stage: own.length > 4 ? `${own[0]} … ${own.at(-1)}` : own.join(", ") })
+    : "";
 }
 
 /** How long tasks take: whiskers from the shortest to the longest, a box for the middle half, a line for the median. */
@@ -105,13 +117,13 @@ function spreads(head: Head): HTMLElement[] {
     const boxes = shown.map((spread, at) => box(spread, at * 18, x, either(fill, dark.fill), either(ink, dark.ink)));
     const hint =
       all.length > shown.length
-        ? `the first ${shown.length} of ${all.length} stages`
-        : "by stage: least, quartiles, median, most";
+        ? t("the first {shown} of {count} stages", { shown: shown.length, count: all.length })
+        : t("by stage: least, quartiles, median, most");
     return [
       section(
-        `Lengths of ${name.replaceAll("_", " ")}`,
+        t("Lengths of {kind}", { kind: nameOf(name) }),
         hint,
-        plot(WIDTH, shown.length * 18, `lengths of ${name}`, ...boxes),
+        plot(WIDTH, shown.length * 18, t("lengths of {kind}", { kind: nameOf(name) }), ...boxes),
       ),
     ];
   });
@@ -119,13 +131,19 @@ function spreads(head: Head): HTMLElement[] {
 
 function box(spread: Spread, y: number, x: (time: number) => number, fill: string, ink: string): SVGElement {
   const { stage, count, least, low, middle, high, most, mean } = spread;
-  const said = `${count} tasks, median ${duration(middle)}, mean ${duration(mean)}, ${duration(least)} to ${duration(most)}`;
+  const said = t("{count} tasks, median {median}, mean {mean}, {least} to {most}", {
+    count,
+    median: duration(middle),
+    mean: duration(mean),
+    least: duration(least),
+    most: duration(most),
+  });
   return shape(
     "g",
     {},
     shape("title", {}, said),
     shape("rect", { x: 0, y, width: WIDTH, height: 18, class: "hit" }),
-    shape("text", { x: 0, y: y + 13 }, stage === null ? "no stage" : `stage ${stage}`),
+    shape("text", { x: 0, y: y + 13 }, stage === null ? t("no stage") : t("stage {stage}", { stage })),
     shape("line", { x1: x(least), x2: x(most), y1: y + 9, y2: y + 9, class: "whisker" }),
     shape("rect", { x: x(low), y: y + 3, width: Math.max(2, x(high) - x(low)), height: 12, fill }),
     shape("rect", { x: x(middle) - 1, y: y + 3, width: 2, height: 12, fill: ink }),
@@ -135,7 +153,7 @@ function box(spread: Spread, y: number, x: (time: number) => number, fill: strin
 
 function plot(width: number, height: number, label: string, ...shapes: SVGElement[]): SVGElement {
   // What holds something to press is no image.
-  const role = shapes.some((one) => one.hasAttribute("tabindex")) ? "group" : "img";
+  const role: "group" | "img" = shapes.some((one) => one.hasAttribute("tabindex")) ? "group" : "img";
   return shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role, "aria-label": label }, ...shapes);
 }
 
@@ -157,7 +175,7 @@ function cells(head: Head, data: Data, go: (rank: number, step: number | null) =
   const canvas = element("canvas", {
     class: "heat",
     role: "img",
-    "aria-label": "idle share of each rank in each step",
+    "aria-label": t("idle share of each rank in each step"),
   });
   // One cell a pixel, stretched to whole pixels where there is room; a long run is wider than the page and scrolls.
   [canvas.width, canvas.height] = [columns * wide, rows * tall];
@@ -170,7 +188,10 @@ function cells(head: Head, data: Data, go: (rank: number, step: number | null) =
   const said = element(
     "p",
     { class: "hint", "aria-live": "polite" },
-    `from ${percent(least)} (light) to ${percent(most)} (dark); point at a cell, click to go there`,
+    t("from {least} (light) to {most} (dark); point at a cell, click to go there", {
+      least: percent(least),
+      most: percent(most),
+    }),
   );
   const cellAt = (event: MouseEvent): [number, number] => {
     const box = canvas.getBoundingClientRect();
@@ -181,7 +202,10 @@ function cells(head: Head, data: Data, go: (rank: number, step: number | null) =
   canvas.addEventListener("mousemove", (event) => {
     const [x, y] = cellAt(event);
     const share = shares[y * columns + x]!;
-    said.textContent = `rank ${head.ranks[y]!.rank}, step ${head.steps[x]!.step}: ${Number.isNaN(share) ? "no tasks" : `${percent(share)} idle`}`;
+    const cell = { rank: head.ranks[y]!.rank, step: head.steps[x]!.step };
+    said.textContent = Number.isNaN(share)
+      ? t("rank {rank}, step {step}: no tasks", cell)
+      : t("rank {rank}, step {step}: {share} idle", { ...cell, share: percent(share) });
   });
   canvas.addEventListener("click", (event) => {
     const [x, y] = cellAt(event);
@@ -189,8 +213,8 @@ function cells(head: Head, data: Data, go: (rank: number, step: number | null) =
   });
   return [
     section(
-      "Idle share: ranks by steps",
-      "ranks from top to bottom as in the lanes, steps from left to right",
+      t("Idle share: ranks by steps"),
+      t("ranks from top to bottom as in the lanes, steps from left to right"),
       element("div", { class: "scroll" }, canvas),
       said,
     ),

@@ -6,6 +6,7 @@ import { button, element } from "./dom";
 import { short } from "./label";
 import { within } from "./layout";
 import { duration } from "./units";
+import { nameOf, t } from "./words";
 
 const MOST = 200; // lines
 
@@ -22,23 +23,33 @@ export function inSight(app: App): HTMLElement {
     count += last - first;
     for (let task = first; task < last && lines.length < MOST; task++) lines.push(line(row, task));
   }
-  const columns = ["rank", "lane", "task", "begins", "takes"].map((name) => element("th", { scope: "col" }, name));
-  const more = count > lines.length ? `, the first ${lines.length} of ${count.toLocaleString("en-US")}: zoom in` : "";
+  const columns = [t("rank"), t("lane"), t("task"), t("begins"), t("takes")].map((name) =>
+    element("th", { scope: "col" }, name),
+  );
+  const caption =
+    count > lines.length
+      ? t("Tasks in sight, the first {shown} of {count}: zoom in", {
+          shown: lines.length,
+          count: count.toLocaleString("en-US"),
+        })
+      : t("Tasks in sight");
   return element(
     "table",
     { class: "insight" },
-    element("caption", {}, `Tasks in sight${more}`),
+    element("caption", {}, caption),
     element("thead", {}, element("tr", {}, ...columns)),
     element("tbody", {}, ...lines),
   );
 
   function line(row: Row, task: number): HTMLElement {
-    const show = button(short(head, tasks, task), "select it", () => app.selection.go({ what: "task", index: task }));
+    const show = button(short(head, tasks, task), t("select it"), () =>
+      app.selection.go({ what: "task", index: task }),
+    );
     return element(
       "tr",
       {},
       element("th", { scope: "row" }, String(head.ranks[row.rank]!.rank)),
-      element("td", {}, row.lane),
+      element("td", {}, nameOf(row.lane)),
       element("td", {}, show),
       element("td", { class: "number" }, duration(tasks.start[task]!)),
       element("td", { class: "number" }, duration(tasks.end[task]! - tasks.start[task]!)),

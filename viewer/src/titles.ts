@@ -6,6 +6,7 @@ import { streamOf } from "./kernels";
 import type { Band, Caption, Fold, Heading, KernelPlace, Note, Place } from "./layout";
 import type { Theme } from "./theme";
 import { duration, percent, telling } from "./units";
+import { nameOf, t } from "./words";
 
 const FIGURE_GUTTER = 84; // CSS pixels left of the plot in the look of papers
 const WIDTHS: [page: number, gutter: number][] = [
@@ -44,7 +45,7 @@ export function drawHeading(
   theme: Theme,
 ): void {
   const told = group.detail !== "";
-  const count = told ? "" : `${group.ranks.length} rank${group.ranks.length === 1 ? "" : "s"}`;
+  const count = told ? "" : group.ranks.length === 1 ? t("1 rank") : t("{count} ranks", { count: group.ranks.length });
   const room = group.folded && !told && gutter > 0 ? gutter : width;
   context.fillStyle = theme.band;
   context.fillRect(0, y, room, height);
@@ -58,7 +59,10 @@ export function drawHeading(
   const after = FOLD_RIGHT + 10 + context.measureText(title).width;
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
-  const off = !group.folded && group.off > 0 ? ` · clock ±${duration(group.off)} against the first host` : "";
+  const off =
+    !group.folded && group.off > 0
+      ? ` · ${t("clock ±{time} against the first host", { time: duration(group.off) })}`
+      : "";
   const from = told ? Math.max(after, gutter + 8) : after;
   context.fillText(clip(context, told ? group.detail : count + off, room - from - 4), from, y + height / 2);
 }
@@ -84,12 +88,12 @@ export function drawFold(
   context.fillText(opened ? "▼" : "▶", 9, middle + 0.5);
   context.font = "11px system-ui, sans-serif";
   const narrow = gutter > 0 && gutter < RATED;
-  const said = narrow ? title.replace("stage ", "") : title;
+  const said = narrow ? title.replace(t("stage {stage}", { stage: "" }), "") : title;
   context.fillText(clip(context, said, (gutter || width) - FOLD_RIGHT - 6), FOLD_RIGHT + 2, middle);
   if (gutter < RATED || ranks.length < 2) return;
   context.textAlign = "right";
   context.fillText(
-    gutter >= STAGED && !opened ? `mean of ${ranks.length}` : `× ${ranks.length}`,
+    gutter >= STAGED && !opened ? t("mean of {count}", { count: ranks.length }) : `× ${ranks.length}`,
     rateRight(gutter),
     middle,
   );
@@ -98,10 +102,10 @@ export function drawFold(
 
 /** Of which ranks a sum is, and how to see them. */
 export function foldTooltip({ title, ranks, shows }: Fold): string {
-  if (shows === "ranks") return `${title}: click to fold`;
+  if (shows === "ranks") return t("{title}: click to fold", { title });
   return ranks.length === 1
-    ? `${title}: click to see the rank`
-    : `${title}: mean of ${ranks.length} ranks; click to see each`;
+    ? t("{title}: click to see the rank", { title })
+    : t("{title}: mean of {count} ranks; click to see each", { title, count: ranks.length });
 }
 
 /** What is to be said of the lane above. */
@@ -174,10 +178,10 @@ export function drawTitle(
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.text;
   const called = titleOf(head, rank, { compute: "A", against: "B" }[band.stack as string]);
-  const name = above && known ? `${called} · ${known} idle` : called;
+  const name = above && known ? t("{rank} · {share} idle", { rank: called, share: known }) : called;
   context.fillText(name, band.unfolded === null ? (above ? 4 : 10) : 13, y);
   context.fillStyle = theme.dim;
-  const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
+  const stages = rank.stages?.length ? t("stage {stage}", { stage: rank.stages.join(", ") }) : "";
   if (above) context.fillText(stages, 22 + context.measureText(name).width, y);
   if (gutter >= STAGED) context.fillText(clip(context, stages, right - 132 + (known.length > 8 ? -12 : 14)), 68, y);
   else if (!above && rated && tall >= TWO_LINES) context.fillText(clip(context, stages, right - 14), 13, y + 15);
@@ -191,7 +195,7 @@ export function drawTitle(
 
 /** What a rank is called; where there are two runs, with the one that is meant. */
 function titleOf(head: Head, { rank }: Rank, run = ""): string {
-  return head.against && run ? `rank ${rank} ${run}` : `rank ${rank}`;
+  return head.against && run ? t("rank {rank} {run}", { rank, run }) : t("rank {rank}", { rank });
 }
 
 /** What the lane of an overlay shows, and the bubble rate of the ideal: of the same tasks without waiting. */
@@ -212,7 +216,7 @@ export function drawOverlayTitle(
   context.fillStyle = theme.dim;
   context.textAlign = "right";
   const right = rate === "" ? rateRight(gutter) : rateRight(gutter) - 56;
-  context.fillText(clip(context, overlay.name, right - 10), right, y + height / 2);
+  context.fillText(clip(context, nameOf(overlay.name), right - 10), right, y + height / 2);
   context.fillText(rate, rateRight(gutter), y + height / 2);
   context.textAlign = "left";
 }
@@ -260,7 +264,7 @@ export function drawStream(
 export function drawDevice(context: CanvasRenderingContext2D, band: Band, top: number): void {
   context.font = "13px system-ui, sans-serif";
   context.fillStyle = "#000000";
-  context.fillText(`Device ${band.number}`, 8, band.top - top + band.height / 2);
+  context.fillText(t("Device {number}", { number: band.number }), 8, band.top - top + band.height / 2);
 }
 
 /** A rank's bubble rate of what could have been, where that is known: of the ideal. */

@@ -9,22 +9,23 @@ import { inSight } from "./journey";
 import { completions, EXAMPLE } from "./search";
 import { ARROWS, type State } from "./state";
 import { duration } from "./units";
+import { language, LANGUAGES, TONGUES, nameOf, t } from "./words";
 
 const TYPING = 120; // milliseconds without a letter after which a search begins
 const LANES: Record<Extra, string> = {
-  against: "the other run",
-  ideal: "ideal",
-  whatif: "what-if",
-  comm: "communication",
-  host: "host",
-  counters: "counters",
+  against: t("the other run"),
+  ideal: t("ideal"),
+  whatif: t("what-if"),
+  comm: t("communication"),
+  host: t("host"),
+  counters: t("counters"),
 };
 const ARROW_NAMES: Record<State["arrows"], string> = {
-  selected: "of what is selected",
-  microbatch: "the micro-batch's way",
-  critical: "the critical path",
-  all: "all in sight",
-  none: "none",
+  selected: t("of what is selected"),
+  microbatch: t("the micro-batch's way"),
+  critical: t("the critical path"),
+  all: t("all in sight"),
+  none: t("none"),
 };
 
 export class Toolbar {
@@ -34,7 +35,7 @@ export class Toolbar {
   private readonly colour: HTMLSelectElement;
   private readonly lanes: HTMLDetailsElement;
   private readonly completions = element("datalist", { id: "completions" });
-  private readonly now = button("", "the whole run (f)", () => {
+  private readonly now = button("", t("the whole run (f)"), () => {
     this.app.view.fit();
     this.app.journey.moved();
   });
@@ -44,9 +45,9 @@ export class Toolbar {
     const { head } = app;
     this.search = element("input", {
       type: "search",
-      placeholder: "search (/)",
-      title: `for example ${EXAMPLE}`,
-      "aria-label": "search for tasks and idle time",
+      placeholder: t("search (/)"),
+      title: t("for example {example}", { example: EXAMPLE }),
+      "aria-label": t("search for tasks and idle time"),
       list: "completions",
     });
     let typing: ReturnType<typeof setTimeout> | undefined;
@@ -64,43 +65,47 @@ export class Toolbar {
       if (event.key === "Escape") this.search.blur();
     });
     this.colour = this.choice(
-      "colour by",
+      t("colour by"),
       modes(head).map((mode) => [mode, MODES[mode]]),
       (mode) => app.change({ mode: mode as Mode }),
     );
-    this.lanes = element("details", { class: "menu" }, element("summary", {}, "view"));
+    this.lanes = element("details", { class: "menu" }, element("summary", {}, t("view")));
     this.lanes.addEventListener("toggle", () => this.lanes.open && this.fillLanes());
 
     const picture = element(
       "details",
       { class: "menu" },
-      element("summary", {}, "picture"),
+      element("summary", {}, t("picture")),
       element(
         "div",
         { class: "drop" },
-        button("copy as PNG", "the view as it is on the screen", () => void app.pictures.picture("png", "copy")),
-        button("save as PNG", "the view as it is on the screen", () => void app.pictures.picture("png", "save")),
-        button("copy as SVG", "the lanes in sight as shapes", () => void app.pictures.picture("svg", "copy")),
-        button("save as SVG", "the lanes in sight as shapes", () => void app.pictures.picture("svg", "save")),
-        button("copy link", "the address of this view", () => void app.pictures.copyLink()),
+        button(t("copy as PNG"), t("the view as it is on the screen"), () => void app.pictures.picture("png", "copy")),
+        button(t("save as PNG"), t("the view as it is on the screen"), () => void app.pictures.picture("png", "save")),
+        button(t("copy as SVG"), t("the lanes in sight as shapes"), () => void app.pictures.picture("svg", "copy")),
+        button(t("save as SVG"), t("the lanes in sight as shapes"), () => void app.pictures.picture("svg", "save")),
+        button(t("copy link"), t("the address of this view"), () => void app.pictures.copyLink()),
       ),
     );
-    const undo = button("↶", "back to where you were (z)", () => app.journey.undo());
-    const redo = button("↷", "forth again (shift + z)", () => app.journey.redo());
-    undo.setAttribute("aria-label", "back to where you were");
-    redo.setAttribute("aria-label", "forth again");
+    const undo = button("↶", t("back to where you were (z)"), () => app.journey.undo());
+    const redo = button("↷", t("forth again (shift + z)"), () => app.journey.redo());
+    undo.setAttribute("aria-label", t("back to where you were"));
+    redo.setAttribute("aria-label", t("forth again"));
+    const other = LANGUAGES.find((one) => one !== language)!;
+    const tongue = button(TONGUES[other].short, TONGUES[other].name, () => app.arranging.speak(other));
+    tongue.setAttribute("aria-label", TONGUES[other].name);
+    tongue.lang = TONGUES[other].tag;
     this.now.className = "now";
     this.bar = element(
       "nav",
-      { "aria-label": "what is shown" },
+      { "aria-label": t("what is shown") },
       element("span", { class: "field" }, this.search, this.completions, this.found),
       this.steps(),
-      labelled("colour by", this.colour),
+      labelled(t("colour by"), this.colour),
       ...(head.causes.length
         ? [
             this.toggle(
-              "causes",
-              "causes of idle time in the gaps (c)",
+              t("causes"),
+              t("causes of idle time in the gaps (c)"),
               ({ causes }) => causes,
               () => app.change({ causes: !app.state.causes }),
             ),
@@ -109,8 +114,8 @@ export class Toolbar {
       ...(imagined(head).length
         ? [
             this.toggle(
-              "ideal",
-              "what could have been (i)",
+              t("ideal"),
+              t("what could have been (i)"),
               ({ arranged: { extras } }) => imagined(head).some((lane) => extras.has(lane)),
               () => app.arranging.toggleOverlays(),
             ),
@@ -119,8 +124,8 @@ export class Toolbar {
       ...(head.standings.length
         ? [
             this.toggle(
-              "fold",
-              "ranks that are alike as their sums, odd ones apart (m)",
+              t("fold"),
+              t("ranks that are alike as their sums, odd ones apart (m)"),
               ({ arranged }) => arranged.grouping === "standing",
               () => app.arranging.toggleFolding(),
             ),
@@ -129,8 +134,8 @@ export class Toolbar {
       this.lanes,
       picture,
       this.toggle(
-        "summary",
-        "the run in numbers and plots (e)",
+        t("summary"),
+        t("the run in numbers and plots (e)"),
         () => app.pane.shown === "summary",
         () => app.pane.toggle("summary"),
       ),
@@ -139,12 +144,15 @@ export class Toolbar {
         { class: "last" },
         undo,
         redo,
-        button("◐", "light or dark (t)", () => app.arranging.nextTheme()),
-        button("?", "keys (?)", () => app.toggleHelp()),
+        tongue,
+        button("◐", t("light or dark (t)"), () => app.arranging.nextTheme()),
+        button("?", t("keys (?)"), () => app.toggleHelp()),
       ),
     );
-    this.bar.querySelector<HTMLElement>(".last button:nth-last-child(2)")!.setAttribute("aria-label", "light or dark");
-    this.bar.querySelector<HTMLElement>(".last button:last-child")!.setAttribute("aria-label", "show keys");
+    this.bar
+      .querySelector<HTMLElement>(".last button:nth-last-child(2)")!
+      .setAttribute("aria-label", t("light or dark"));
+    this.bar.querySelector<HTMLElement>(".last button:last-child")!.setAttribute("aria-label", t("show keys"));
     for (const menu of [this.lanes, picture]) {
       menu.addEventListener("focusout", (event) => {
         if (!menu.contains(event.relatedTarget as Node | null) && event.relatedTarget) menu.open = false;
@@ -166,11 +174,11 @@ export class Toolbar {
   /** To the step before and after, and what is in sight now. */
   private steps(): HTMLElement {
     const { app } = this;
-    const before = button("‹", "previous step (p)", () => app.journey.neighbour(-1));
-    const after = button("›", "next step (n)", () => app.journey.neighbour(1));
-    before.setAttribute("aria-label", "previous step");
-    after.setAttribute("aria-label", "next step");
-    return element("span", { class: "steps", role: "group", "aria-label": "steps" }, before, this.now, after);
+    const before = button("‹", t("previous step (p)"), () => app.journey.neighbour(-1));
+    const after = button("›", t("next step (n)"), () => app.journey.neighbour(1));
+    before.setAttribute("aria-label", t("previous step"));
+    after.setAttribute("aria-label", t("next step"));
+    return element("span", { class: "steps", role: "group", "aria-label": t("steps") }, before, this.now, after);
   }
 
   /** Say which step is in sight. */
@@ -179,8 +187,13 @@ export class Toolbar {
     const step = inSight(head, view);
     const opening = step !== undefined && head.steps.length > 2 && step === head.steps[head.opening ?? -1];
     this.now.textContent = step
-      ? `step ${step.step}${opening ? " · median" : ""} · ${duration(step.end - step.start)}`
-      : `all ${head.steps.length > 1 ? `${head.steps.length} steps` : duration(head.end)}`;
+      ? t(opening ? "step {step} · median · {time}" : "step {step} · {time}", {
+          step: step.step,
+          time: duration(step.end - step.start),
+        })
+      : head.steps.length > 1
+        ? t("all {count} steps", { count: head.steps.length })
+        : t("all {time}", { time: duration(head.end) });
     this.now.setAttribute("aria-pressed", String(step === undefined));
   }
 
@@ -223,25 +236,25 @@ export class Toolbar {
     } = app;
     const present = new Set<string>([
       ...head.rows.map(({ lane }) => lane),
-      ...(head.samples.length ? ["counters"] : []),
+      ...(head.samples.length ? ["counters" as const] : []),
     ]);
     const extras = EXTRAS.filter((extra) => present.has(extra)).map((extra) =>
       checkbox(LANES[extra], arranged.extras.has(extra), (on) => app.arranging.showExtra(extra, on)),
     );
     const marks = [
-      checkbox("warm-up and cool-down (k)", app.state.phases, (phases) => app.change({ phases })),
-      checkbox("launches (h)", app.state.launches, (launches) => app.change({ launches })),
+      checkbox(t("warm-up and cool-down (k)"), app.state.phases, (phases) => app.change({ phases })),
+      checkbox(t("launches (h)"), app.state.launches, (launches) => app.change({ launches })),
     ];
     const size = this.choice(
-      "height",
-      SIZES.map((one) => [one, one]),
+      t("height"),
+      SIZES.map((one) => [one, nameOf(one)]),
       (one) => app.arranging.arrange({ size: one as Size }),
     );
     size.value = arranged.size;
     const replicas = [...new Set(head.ranks.flatMap(({ dp }) => dp ?? []))].sort((one, other) => one - other);
     const replica = this.choice(
-      "replicas",
-      [["", "all"], ...replicas.map((dp): [string, string] => [String(dp), `only ${dp}`])],
+      t("replicas"),
+      [["", t("all")], ...replicas.map((dp): [string, string] => [String(dp), t("only {replica}", { replica: dp })])],
       (dp) => app.arranging.arrange({ replica: dp === "" ? null : Number(dp) }),
     );
     replica.value = String(arranged.replica ?? "");
@@ -249,40 +262,40 @@ export class Toolbar {
     const kernels = streamed.length
       ? [
           checkbox(
-            "kernels of all ranks (u: of one)",
+            t("kernels of all ranks (u: of one)"),
             streamed.every((rank) => arranged.unfolded.has(rank)),
             (on) => app.arranging.unfold(streamed, on),
           ),
         ]
       : [];
-    const grouping = this.choice("group by", this.groupings(), (one) =>
+    const grouping = this.choice(t("group by"), this.groupings(), (one) =>
       app.arranging.arrange({ grouping: one as Grouping, folded: new Set() }),
     );
     grouping.value = arranged.grouping;
     const arrows = this.choice(
-      "arrows",
+      t("arrows"),
       ARROWS.map((one) => [one, ARROW_NAMES[one]]),
       (one) => app.change({ arrows: one as State["arrows"] }),
     );
     arrows.value = app.state.arrows;
     const looks = [
-      checkbox("legend ([)", app.state.legend, (on) => app.change({ legend: on })),
-      checkbox("look of papers (v)", arranged.figure, () => app.arranging.toggleFigure()),
-      checkbox("plain wheel zooms", app.state.wheelZooms, (wheelZooms) => app.change({ wheelZooms })),
+      checkbox(t("legend ([)"), app.state.legend, (on) => app.change({ legend: on })),
+      checkbox(t("look of papers (v)"), arranged.figure, () => app.arranging.toggleFigure()),
+      checkbox(t("plain wheel zooms"), app.state.wheelZooms, (wheelZooms) => app.change({ wheelZooms })),
     ];
     if (head.overlays.length)
       looks.unshift(
-        checkbox("what could have been, above (o)", overlayAbove(head, arranged) !== undefined, () =>
+        checkbox(t("what could have been, above (o)"), overlayAbove(head, arranged) !== undefined, () =>
           app.arranging.nextAbove(),
         ),
       );
-    const chosen = [labelled("height", size), labelled("group by", grouping), labelled("arrows", arrows)];
+    const chosen = [labelled(t("height"), size), labelled(t("group by"), grouping), labelled(t("arrows"), arrows)];
     const drop = element("div", { class: "drop" }, ...extras, ...kernels, ...marks, ...looks, ...chosen);
-    if (replicas.length > 1) drop.append(labelled("replicas", replica));
+    if (replicas.length > 1) drop.append(labelled(t("replicas"), replica));
     if (arranged.grouping !== "none") drop.append(this.groups());
     if (arranged.hidden.size)
       drop.append(
-        button(`show ${arranged.hidden.size} hidden`, "show every rank", () =>
+        button(t("show {count} hidden", { count: arranged.hidden.size }), t("show every rank"), () =>
           app.arranging.arrange({ hidden: new Set() }),
         ),
       );
@@ -304,14 +317,14 @@ export class Toolbar {
       state: { arranged },
     } = app;
     const all = groups(head, { ...arranged, hidden: new Set() });
-    const made = element("div", { class: "groups", role: "group", "aria-label": "groups" });
+    const made = element("div", { class: "groups", role: "group", "aria-label": t("groups") });
     const fold = (keys: string[]): void => app.arranging.arrange({ folded: new Set(keys) });
     made.append(
       element(
         "span",
         { class: "row" },
-        button("fold all", "show only the sum of each group", () => fold(all.map(({ key }) => key))),
-        button("unfold all", "show all ranks", () => fold([])),
+        button(t("fold all"), t("show only the sum of each group"), () => fold(all.map(({ key }) => key))),
+        button(t("unfold all"), t("show all ranks"), () => fold([])),
       ),
     );
     all.forEach((group, at) => {
@@ -329,9 +342,9 @@ export class Toolbar {
           "span",
           { class: "row" },
           show,
-          button(group.folded ? "▶" : "▼", "fold or unfold", () => app.arranging.fold(group.key)),
-          button("↑", `move ${group.title} up`, move(at - 1, false)),
-          button("↓", `move ${group.title} down`, move(at + 1, true)),
+          button(group.folded ? "▶" : "▼", t("fold or unfold"), () => app.arranging.fold(group.key)),
+          button("↑", t("move {group} up", { group: group.title }), move(at - 1, false)),
+          button("↓", t("move {group} down", { group: group.title }), move(at + 1, true)),
         ),
       );
     });

@@ -1,10 +1,10 @@
 // Numbers as people read them; the same forms as the terminal report's.
 
-const SCALES: [number, string][] = [
+const SCALES = [
   [1e9, "s"],
   [1e6, "ms"],
   [1e3, "µs"],
-];
+] as const;
 
 export function duration(ns: number): string {
   for (const [scale, unit] of SCALES) {
@@ -64,7 +64,7 @@ export function tick(ns: number, spacing: number): string {
   return `${Math.round(ns)} ns`;
 }
 
-const PREFIXES = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
+const PREFIXES = ["", "Ki", "Mi", "Gi", "Ti", "Pi"] as const;
 
 /** A counter's value with its unit; bytes with a binary prefix. */
 export function quantity(value: number, unit: string): string {

@@ -4,6 +4,7 @@ import type { Head, Remedy } from "./data";
 import { button, element, shortened } from "./dom";
 import { causeSwatch } from "./why";
 import { brief, telling, uncertain } from "./units";
+import { nameOf, t } from "./words";
 
 const IN_SIGHT = 3; // what would help most; the summary has all
 const TITLE = 240; // letters of a line
@@ -19,7 +20,7 @@ export function verdict(head: Head, go: (remedy: Remedy) => void, more: () => vo
     idle(head),
     element(
       "ol",
-      { class: "remedies", "aria-label": "what would help" },
+      { class: "remedies", "aria-label": t("what would help") },
       ...remedies.slice(0, IN_SIGHT).map((one) => element("li", {}, sentence(head, one, go))),
     ),
     element(
@@ -28,7 +29,7 @@ export function verdict(head: Head, go: (remedy: Remedy) => void, more: () => vo
       element("h1", {}, shortened(head.title, TITLE)),
       element("p", { title: shortened(head.facts.join(" · ")) }, shortened(head.facts.join(" · "), TITLE)),
       ...schedule(head),
-      ...(rest > 0 ? [button(`${rest} more that would help`, "the summary has all", more)] : []),
+      ...(rest > 0 ? [button(t("{count} more that would help", { count: rest }), t("the summary has all"), more)] : []),
     ),
   );
 }
@@ -50,7 +51,7 @@ function idle(head: Head): HTMLElement {
             element(
               "details",
               { class: "others" },
-              element("summary", {}, `${others.length} other rates`),
+              element("summary", {}, t("{count} other rates", { count: others.length })),
               rates(head, others),
             ),
           ]
@@ -64,7 +65,7 @@ export function rates(head: Head, names: readonly (keyof Head["overall"])[]): HT
     element(
       "tr",
       {},
-      element("th", { scope: "row" }, name.replaceAll("_", " ")),
+      element("th", { scope: "row" }, nameOf(name)),
       element("td", { class: "number" }, uncertain(head.overall[name], head.errors[name])),
       element("td", {}, head.definitions[name] ?? ""),
     ),
@@ -101,7 +102,7 @@ function schedule(head: Head): HTMLElement[] {
   const line = element("p", { class: "schedule", title: head.schedule }, head.schedule);
   if (!head.departures.length) return [line];
   const items = head.departures.map((text) => element("li", {}, text));
-  const count = items.length === 1 ? "1 departure" : `${items.length} departures`;
+  const count = items.length === 1 ? t("1 departure") : t("{count} departures", { count: items.length });
   return [
     line,
     element("details", { class: "departures" }, element("summary", {}, count), element("ul", {}, ...items)),

@@ -15,13 +15,14 @@ import {
 } from "./question";
 import { duration, uncertain } from "./units";
 import type { WhatIfs } from "./whatif";
+import { nameOf, t } from "./words";
 
 const MOST = 3; // times as long as it is that a stage can be dragged to
 const STAGES = 64; // that have a line each
 const SPANS: Record<WhatIf["span"], string> = {
-  "pipeline phase": "the pipeline phase of a step",
-  step: "a step",
-  capture: "what was captured",
+  "pipeline phase": t("the pipeline phase of a step"),
+  step: t("a step"),
+  capture: t("what was captured"),
 };
 
 /** Brings a part of the tab up to the question and its answer. */
@@ -55,7 +56,9 @@ export function whatIfTab(body: HTMLElement, whatifs: WhatIfs): void {
 export function saving({ saved, predicted, best }: Pick<Answer, "saved" | "predicted" | "best">): string {
   const signed = (time: number): string => `${time > 0 ? "−" : time < 0 ? "+" : ""}${duration(Math.abs(time))}`;
   // Of a range both ends: which of them it is, the run does not show.
-  return best === null ? signed(saved) : `${signed(saved + predicted - best)} to ${signed(saved)}`;
+  return best === null
+    ? signed(saved)
+    : t("{least} to {most}", { least: signed(saved + predicted - best), most: signed(saved) });
 }
 
 /** The same of a micro-batch, with how far it may be off. */
@@ -67,42 +70,54 @@ export function relative({ share, error }: Pick<Answer, "share" | "error">): str
 /** What is asked, what is said, and the command that says the same. */
 function told(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
   const said = element("div", { class: "said", role: "status", "aria-live": "polite" });
-  const line = element("code", { tabindex: "0", "aria-label": "the command that asks this" });
-  const copying = button("copy as command", "copy the command that asks this", () => {
-    void copied(line).then((done) => (copying.textContent = done ? "copied" : "selected: press ctrl + C"));
+  const line = element("code", { tabindex: "0", "aria-label": t("the command that asks this") });
+  const copying = button(t("copy as command"), t("copy the command that asks this"), () => {
+    void copied(line).then((done) => (copying.textContent = done ? t("copied") : t("selected: press ctrl + C")));
   });
-  const clear = button("clear", "ask nothing", () => whatifs.ask(NOTHING, 0));
+  const clear = button(t("clear"), t("ask nothing"), () => whatifs.ask(NOTHING, 0));
   const command = element("div", { class: "command" }, line, copying, clear);
   syncs.push(() => {
     const { told, text } = whatifs;
     said.classList.toggle("wrong", told.what === "refused");
     command.hidden = !text;
     line.textContent = whatifs.command();
-    line.title = whatif.command === null ? "the run was not read from files: put those of a trace for PATH" : "";
-    copying.textContent = "copy as command";
+    line.title = whatif.command === null ? t("the run was not read from files: put those of a trace for PATH") : "";
+    copying.textContent = t("copy as command");
     said.replaceChildren(...sentence(whatifs, whatif));
   });
-  return element("section", { class: "told", "aria-label": "the answer" }, said, command);
+  return element("section", { class: "told", "aria-label": t("the answer") }, said, command);
 }
 
 function sentence({ told, seen }: WhatIfs, whatif: WhatIf): (HTMLElement | string)[] {
   if (told.what === "nothing")
-    return [`Now ${SPANS[whatif.span]} takes ${duration(whatif.step)}. Choose an answer, or change something.`];
-  if (told.what === "waiting") return ["Asking …"];
-  if (told.what === "unheld") return ["This page has no answer to that ready. The command below gives it."];
-  if (told.what === "refused") return [`${told.why}.`];
+    return [
+      t("Now {what} takes {time}. Choose an answer, or change something.", {
+        what: SPANS[whatif.span],
+        time: duration(whatif.step),
+      }),
+    ];
+  if (told.what === "waiting") return [t("Asking …")];
+  if (told.what === "unheld") return [t("This page has no answer to that ready. The command below gives it.")];
+  if (told.what === "refused") return [t("{sentence}.", { sentence: told.why })];
   const { answer, lanes } = told;
-  const range = answer.best === null ? "" : ` (${duration(answer.best)} if ${answer.best_if})`;
+  const range =
+    answer.best === null
+      ? ""
+      : t(" ({time} if {condition})", { time: duration(answer.best), condition: answer.best_if });
   const rest = [
-    `${duration(answer.predicted)} instead of ${duration(whatif.step)}${range}, `,
-    `${relative(answer)} a micro-batch`,
-    ...(answer.needs ? [`; needs ${answer.needs}`] : []),
-    ...(lanes || !whatif.moves ? [] : ["; its lanes are not in this page"]),
-    ...(lanes && !seen ? ["; its lanes are beside taller ones (+)"] : []),
+    t("{time} instead of {now}{range}, ", { time: duration(answer.predicted), now: duration(whatif.step), range }),
+    t("{share} a micro-batch", { share: relative(answer) }),
+    ...(answer.needs ? [t("; needs {needs}", { needs: answer.needs })] : []),
+    ...(lanes || !whatif.moves ? [] : [t("; its lanes are not in this page")]),
+    ...(lanes && !seen ? [t("; its lanes are beside taller ones (+)")] : []),
   ];
   return [
-    element("b", { class: "gain" }, `${saving(answer)}${whatif.span === "capture" ? "" : " a step"}`),
-    element("span", {}, element("b", {}, answer.change), `: ${rest.join("")}.`),
+    element(
+      "b",
+      { class: "gain" },
+      whatif.span === "capture" ? saving(answer) : t("{time} a step", { time: saving(answer) }),
+    ),
+    element("span", {}, element("b", {}, answer.change), t(": {rest}.", { rest: rest.join("") })),
   ];
 }
 
@@ -121,18 +136,20 @@ async function copied(line: HTMLElement): Promise<boolean> {
 function ready(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
   const answers = whatif.answers.filter(({ asked }) => !asked.startsWith("--stage "));
   const rows = answers.map((answer) => {
-    const show = button("show", `show what would run: ${answer.change}`, () => whatifs.toggle(answer.asked));
+    const show = button(t("show"), t("show what would run: {change}", { change: answer.change }), () =>
+      whatifs.toggle(answer.asked),
+    );
     const line = element("code", { hidden: "" }, whatifs.command(answer.asked));
-    const copying = button("copy as command", whatifs.command(answer.asked), () => {
+    const copying = button(t("copy as command"), whatifs.command(answer.asked), () => {
       line.hidden = false;
       void copied(line).then((done) => {
         line.hidden = done;
-        copying.textContent = done ? "copied" : "selected: press ctrl + C";
+        copying.textContent = done ? t("copied") : t("selected: press ctrl + C");
       });
     });
     const row = element(
       "tr",
-      answer.share > answer.error ? {} : { class: "little", title: "no more than it may be off" },
+      answer.share > answer.error ? {} : { class: "little", title: t("no more than it may be off") },
       element("td", { class: "number" }, saving(answer)),
       element("td", { class: "number" }, relative(answer)),
       element("th", { scope: "row" }, answer.change),
@@ -142,12 +159,14 @@ function ready(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
     syncs.push(() => show.setAttribute("aria-pressed", String(whatifs.text === answer.asked)));
     return row;
   });
-  const none = element("p", { class: "hint" }, "The run is too large for answers to be ready.");
+  const none = element("p", { class: "hint" }, t("The run is too large for answers to be ready."));
   if (!rows.length) return element("section", { class: "ready" }, none);
-  const head = ["a step", "a micro-batch", "with", "needs", ""].map((name) => element("th", { scope: "col" }, name));
+  const head = [t("a step"), t("a micro-batch"), t("with"), t("needs"), ""].map((name) =>
+    element("th", { scope: "col" }, name),
+  );
   return element(
     "section",
-    { class: "ready", "aria-label": "answers" },
+    { class: "ready", "aria-label": t("answers") },
     element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows)),
   );
 }
@@ -164,9 +183,9 @@ function stages(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
   return element(
     "fieldset",
     { class: "stages" },
-    element("legend", {}, "Length of a stage"),
+    element("legend", {}, t("Length of a stage")),
     ...lines,
-    ...(more > 0 ? [element("p", { class: "hint" }, `and ${more} more: ask the command`)] : []),
+    ...(more > 0 ? [element("p", { class: "hint" }, t("and {count} more: ask the command", { count: more }))] : []),
   );
 }
 
@@ -177,12 +196,12 @@ function line(whatifs: WhatIfs, stage: number, share: number, syncs: Sync[]): HT
     const round = Math.round(Math.min(Math.max(factor, 0), MOST) / step) * step;
     whatifs.ask(withFactor(whatifs.base("--stage"), stage, Number(round.toFixed(2))));
   };
-  const name = `stage ${stage}`;
+  const name = t("stage {stage}", { stage });
   const handle = element("i", {
     class: "handle",
     role: "slider",
     tabindex: "0",
-    "aria-label": `${name}: times as long`,
+    "aria-label": t("{name}: times as long", { name }),
     "aria-valuemin": "0",
     "aria-valuemax": String(MOST),
   });
@@ -194,7 +213,7 @@ function line(whatifs: WhatIfs, stage: number, share: number, syncs: Sync[]): HT
     min: "0",
     max: String(MOST),
     step: String(step),
-    "aria-label": `${name}: times as long, as a number`,
+    "aria-label": t("{name}: times as long, as a number", { name }),
   });
   const scale = 100 / 1.6; // of the track is what the longest stage takes
   now.style.width = `${scale * share}%`;
@@ -215,13 +234,13 @@ function line(whatifs: WhatIfs, stage: number, share: number, syncs: Sync[]): HT
     if (field.value !== "" && factor >= 0) whatifs.ask(withFactor(whatifs.base("--stage"), stage, factor));
   });
   const tenth = whatifs.whatif?.answers.find(({ asked }) => asked === `--stage ${stage}=0.9`);
-  const hint = tenth ? `a tenth less: ${saving(tenth)}` : "";
+  const hint = tenth ? t("a tenth less: {saving}", { saving: saving(tenth) }) : "";
   syncs.push(() => {
     const factor = factorOf(whatifs.question, stage);
     bar.style.width = `${Math.min(100, scale * share * factor)}%`;
     bar.classList.toggle("changed", factor !== 1);
     handle.setAttribute("aria-valuenow", String(factor));
-    handle.setAttribute("aria-valuetext", `${factor} times as long`);
+    handle.setAttribute("aria-valuetext", t("{factor} times as long", { factor }));
     if (document.activeElement !== field) field.value = String(factor);
   });
   return element(
@@ -240,7 +259,7 @@ function layers(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
   const field = element("input", {
     type: "text",
     placeholder: Array.from({ length: Math.min(count, 4) }, () => 8).join(","),
-    "aria-label": "layers of each stage as they are",
+    "aria-label": t("layers of each stage as they are"),
   });
   field.value = whatifs.layers?.join(",") ?? "";
   const wrong = element("small", { role: "status" });
@@ -250,7 +269,7 @@ function layers(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
   strip.append(...parts.flatMap((part, stage) => [part, ...(boundaries[stage] ? [boundaries[stage]] : [])]));
   field.addEventListener("input", () => {
     whatifs.layers = layersIn(field.value, count);
-    wrong.textContent = whatifs.layers || !field.value ? "" : `${count} numbers, such as 8,8,8`;
+    wrong.textContent = whatifs.layers || !field.value ? "" : t("{count} numbers, such as 8,8,8", { count });
     whatifs.ask(whatifs.question.filter(([flag]) => !["--move", "--partition", "--layers"].includes(flag)));
   });
   syncs.push(() => {
@@ -261,7 +280,10 @@ function layers(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
     then.forEach((layers, stage) => {
       parts[stage]!.style.flexGrow = String(layers);
       parts[stage]!.textContent = String(layers);
-      parts[stage]!.title = `stage ${stage}: ${layers} layers${layers === now[stage] ? "" : `, not ${now[stage]}`}`;
+      parts[stage]!.title =
+        layers === now[stage]
+          ? t("stage {stage}: {layers} layers", { stage, layers })
+          : t("stage {stage}: {layers} layers, not {now}", { stage, layers, now: now[stage]! });
       parts[stage]!.classList.toggle("changed", layers !== now[stage]);
     });
     boundaries.forEach((made, left) => {
@@ -270,15 +292,20 @@ function layers(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
       made.setAttribute("aria-valuemax", String(then.reduce((sum, layers) => sum + layers, 0)));
       made.setAttribute(
         "aria-valuetext",
-        `stage ${left} has ${then[left]}, stage ${left + 1} has ${then[left + 1]} layers`,
+        t("stage {left} has {before}, stage {right} has {behind} layers", {
+          left,
+          before: then[left]!,
+          right: left + 1,
+          behind: then[left + 1]!,
+        }),
       );
     });
   });
   return element(
     "fieldset",
     {},
-    element("legend", {}, "Layers of the stages"),
-    element("label", {}, "as they are ", field),
+    element("legend", {}, t("Layers of the stages")),
+    element("label", {}, t("as they are "), field),
     wrong,
     strip,
   );
@@ -291,7 +318,7 @@ function boundary(whatifs: WhatIfs, strip: HTMLElement, left: number): HTMLEleme
     role: "separator",
     tabindex: "0",
     "aria-orientation": "vertical",
-    "aria-label": `boundary between stage ${left} and stage ${left + 1}`,
+    "aria-label": t("boundary between stage {left} and stage {right}", { left, right: left + 1 }),
     "aria-valuemin": "0",
   });
   /** Give the stage on the left so many layers more. */
@@ -327,10 +354,10 @@ function healthy(whatifs: WhatIfs, syncs: Sync[]): HTMLElement {
   const known = new Set(whatifs.head.ranks.map(({ rank }) => rank));
   const slow = whatifs.whatif!.answers.flatMap(({ asked }) => values(parse(asked), "--healthy"));
   const chips = element("span", { class: "chips" });
-  const field = element("input", { type: "number", min: "0", "aria-label": "rank to make healthy" });
+  const field = element("input", { type: "number", min: "0", "aria-label": t("rank to make healthy") });
   const add = (): void => {
     const rank = Number(field.value);
-    if (field.value === "" || !known.has(rank)) return field.setCustomValidity("there is no such rank");
+    if (field.value === "" || !known.has(rank)) return field.setCustomValidity(t("there is no such rank"));
     field.setCustomValidity("");
     if (!values(whatifs.question, "--healthy").includes(String(rank)))
       whatifs.ask(toggled(whatifs.base("--healthy"), "--healthy", String(rank)), 0);
@@ -341,17 +368,17 @@ function healthy(whatifs: WhatIfs, syncs: Sync[]): HTMLElement {
     const chosen = values(whatifs.question, "--healthy");
     const focused = chips.contains(document.activeElement) ? document.activeElement?.textContent : null;
     chips.replaceChildren(
-      ...[...new Set([...slow, ...chosen])].map((rank) => chip(whatifs, "--healthy", rank, `rank ${rank}`)),
+      ...[...new Set([...slow, ...chosen])].map((rank) => chip(whatifs, "--healthy", rank, t("rank {rank}", { rank }))),
     );
     for (const one of chips.children) if (one.textContent === focused) (one as HTMLElement).focus();
   });
-  const legend = element("legend", {}, "Healthy ranks");
-  return element("fieldset", {}, legend, chips, element("label", {}, "rank ", field));
+  const legend = element("legend", {}, t("Healthy ranks"));
+  return element("fieldset", {}, legend, chips, element("label", {}, t("rank "), field));
 }
 
 /** Causes that are gone. */
 function without(whatifs: WhatIfs, { causes }: WhatIf, syncs: Sync[]): HTMLElement {
-  const chips = causes.map((cause) => chip(whatifs, "--without", cause, cause.replaceAll("_", " ")));
+  const chips = causes.map((cause) => chip(whatifs, "--without", cause, nameOf(cause)));
   syncs.push(() => {
     const chosen = values(whatifs.question, "--without");
     chips.forEach((one, index) => one.setAttribute("aria-pressed", String(chosen.includes(causes[index]!))));
@@ -359,7 +386,7 @@ function without(whatifs: WhatIfs, { causes }: WhatIf, syncs: Sync[]): HTMLEleme
   return element(
     "fieldset",
     {},
-    element("legend", {}, "Without a cause"),
+    element("legend", {}, t("Without a cause")),
     element("span", { class: "chips" }, ...chips),
   );
 }

@@ -6,6 +6,7 @@ import { short, whose } from "./label";
 import { sinceStep } from "./panel";
 import { patternImage } from "./pattern";
 import { duration, exact, percent } from "./units";
+import { nameOf, t } from "./words";
 
 /** A cause's bar as it is drawn in the lanes. */
 export function causeSwatch({ pattern, fill, dark }: Cause): HTMLElement {
@@ -23,7 +24,7 @@ export function causes(head: Head): HTMLElement[] {
       "span",
       { title: cause.meaning },
       causeSwatch(cause),
-      `${cause.name} `,
+      `${nameOf(cause.name)} `,
       element("b", {}, percent(cause.share)),
     ),
   );
@@ -31,8 +32,10 @@ export function causes(head: Head): HTMLElement[] {
 }
 
 function nature(head: Head, { tasks }: Data, task: number): string {
-  const kind = head.kinds[tasks.kind[task]!]!.name.replaceAll("_", " ");
-  return tasks.microbatch[task]! < 0 ? kind : `${kind} of micro-batch ${tasks.microbatch[task]}`;
+  const kind = nameOf(head.kinds[tasks.kind[task]!]!.name);
+  return tasks.microbatch[task]! < 0
+    ? kind
+    : t("{kind} of micro-batch {microbatch}", { kind, microbatch: tasks.microbatch[task]! });
 }
 
 /** All that is known of a gap. @param go shows what it waited for in the end */
@@ -43,28 +46,32 @@ export function gapDetails(head: Head, data: Data, index: number, go: () => void
   const length = end[index]! - start[index]!;
   const target = root[index]!;
   const known = target >= 0;
-  const origin = known ? whose(head, data.tasks, target) : "a task out of sight";
+  const origin = known ? whose(head, data.tasks, target) : t("a task out of sight");
   const facts: Fact[] = [
-    ["why", meaning],
-    ["idle", `${duration(length)} (${exact(length)})`],
-    ["step", step[index]! < 0 ? null : String(step[index])],
-    ["rank", `${head.ranks[rank]!.rank} on ${head.ranks[rank]!.host}`],
-    ["coordinates", coordinates(head.ranks[rank]!)],
-    ["since step began", sinceStep(head, step[index]!, start[index]!)],
-    ["before", task[index]! < 0 ? "the end of the step" : short(head, data.tasks, task[index]!)],
+    [t("why"), meaning],
+    [t("idle"), `${duration(length)} (${exact(length)})`],
+    [t("step"), step[index]! < 0 ? null : String(step[index])],
+    [t("rank"), t("{rank} on {host}", { rank: head.ranks[rank]!.rank, host: head.ranks[rank]!.host })],
+    [t("coordinates"), coordinates(head.ranks[rank]!)],
+    [t("since step began"), sinceStep(head, step[index]!, start[index]!)],
+    [t("before"), task[index]! < 0 ? t("the end of the step") : short(head, data.tasks, task[index]!)],
     [
-      "waited in the end for",
-      target === task[index] ? "no other task" : known ? `${origin}, a ${nature(head, data, target)}` : origin,
+      t("waited in the end for"),
+      target === task[index]
+        ? t("no other task")
+        : known
+          ? t("{task}, a {nature}", { task: origin, nature: nature(head, data, target) })
+          : origin,
     ],
   ];
   const made = element(
     "div",
     { class: "details" },
-    element("h2", {}, causeSwatch(head.causes[cause[index]!]!), name),
+    element("h2", {}, causeSwatch(head.causes[cause[index]!]!), nameOf(name)),
     list(facts),
   );
   if (known || root_id) {
-    const button = element("button", { type: "button" }, `show ${origin} (Enter)`);
+    const button = element("button", { type: "button" }, t("show {task} (Enter)", { task: origin }));
     button.addEventListener("click", () => go());
     made.append(button);
   }
@@ -73,5 +80,5 @@ export function gapDetails(head: Head, data: Data, index: number, go: () => void
 
 export function gapTooltip(head: Head, { gaps }: Data, index: number): string {
   const { name, meaning } = head.causes[gaps.cause[index]!]!;
-  return `idle ${duration(gaps.end[index]! - gaps.start[index]!)}: ${name}\n${meaning}`;
+  return `${t("idle {time}: {cause}", { time: duration(gaps.end[index]! - gaps.start[index]!), cause: nameOf(name) })}\n${meaning}`;
 }
