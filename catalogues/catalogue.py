@@ -131,5 +131,5 @@ def _of_click() -> Iterator[str]:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     several = {"_": 1, "ngettext": 2}.get(node.func.id, 0)
                     for text in node.args[:several]:
-                        if isinstance(text, ast.Constant):
+                        if isinstance(text, ast.Constant) and len(text.value) > 1:
                             yield re.sub(r"\s+", " ", str(text.value)).strip()

@@ -28,17 +28,21 @@ NOT_SHOWN: Final = {
     "render/html/": "the page, which has a catalogue of its own",
     "render/picture/": "pictures, which are files for others to read",
     "render/traces/": "files of other programs",
+    "sources/kineto/document.py": "names as PyTorch writes them",
+    "sources/kineto/operator_flops.py": "names as PyTorch writes them",
+    "sources/nsight/communicators.py": "names as NCCL writes them",
 }
 """Where only errors are shown to people who run commands, and why."""
 
 _PROSE: Final = re.compile(
-    r"[A-Za-z][a-z'-]+[,:;.)]* \(?[a-z][a-z'-]+|\0[,:;%)]* [a-z][a-z'-]+|[a-z][a-z'-]+[,:;]* \(?\0"
+    r"[A-Za-z][a-z'-]+[,:;.)]* \(?(?:a|[a-z][a-z'-]+) ?|\0[,:;%)]* [a-z][a-z'-]+|[a-z][a-z'-]+[,:;]* \(?\0"
 )
 """Two words one after the other, or a word beside a value, for which NUL stands."""
 _CODE: Final = re.compile(
-    r"\s*(?:SELECT|WITH|INSERT|CREATE|PRAGMA|ATTACH|FROM|JOIN|WHERE|CASE|<|@|\(\?|\^|--[a-z-]+$|\.\w)"
+    r"\s*(?:SELECT|WITH|INSERT|CREATE|PRAGMA|ATTACH|FROM|JOIN|WHERE|CASE|<|@|\(\?|\^|--[a-z-]+$|\.\w|# )"
+    r"|.*(?:\(\[|==|, arXiv \d|, https:)"
 )
-"""How SQL, HTML, patterns and options begin."""
+"""How SQL, HTML, patterns, options and files begin, and what is in formulas and titles of papers."""
 _NO_TEXT: Final = frozenset(
     {"compile", "contains", "example", "extract", "fullmatch", "match", "search", "source", "sub"}
 )
@@ -147,11 +151,20 @@ class _Module:
             return False
         return _called(above) in (_LABELS if inner is above.args[0] else _ALL_LABELS)
 
+    def _is_style(self, node: ast.AST, call: ast.Call) -> bool:
+        """Say whether a node is how a word is to look."""
+        above = self._above[id(node)]
+        if isinstance(above, ast.Tuple) and self._above.get(id(above)) is call:
+            return node is not above.elts[0]
+        return _called(call) in {"Text", "append"} and node in call.args[1:]
+
     def _is_key(self, node: ast.AST) -> bool:
         """Say whether a node is a key of a table, or a part of one."""
         inner, above = node, self._above.get(id(node))
         while isinstance(above, ast.Tuple):
             inner, above = above, self._above.get(id(above))
+        if isinstance(above, ast.DictComp):
+            return inner is above.key
         return isinstance(above, ast.Dict) and inner in above.keys
 
     def _is_shown(self, node: ast.AST) -> bool:
@@ -163,6 +176,8 @@ class _Module:
             if isinstance(above, ast.Call) and _called(above) in _NO_TEXT:
                 return False
             if isinstance(above, (ast.Subscript, ast.Assert)) and above is self._above.get(id(node)):
+                return False
+            if isinstance(above, ast.Call) and _called(above) in _LABELS and self._is_style(node, above):
                 return False
             if isinstance(above, ast.keyword) and above.arg in _NO_TEXT:
                 return False

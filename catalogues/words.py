@@ -4,4 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-WORDS: Final[tuple[str, ...]] = ()
+WORDS: Final = (
+    "Example:",
+    "Examples:",
+    "required",
+    "them",
+    "it",
+    "take",
+    "takes",
+    "explain",
+    "explains",
+    "{numbers} and {count} more",
+)

@@ -18,14 +18,13 @@ Numbers, units, names, options and paths stay as they are. English costs nothing
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 ENGLISH: Final = "en"
 LANGUAGES: Final = (ENGLISH, "zh")
@@ -37,7 +36,8 @@ _VARIABLES: Final = ("LC_ALL", "LC_MESSAGES", "LANG")
 
 _NUMBERS: Final = r"[\d,.]+"
 _LISTED: Final = r"\d[\d, :–-]*?(?: and [\d,]+ more)?"
-_WORDS: Final = re.compile(r"[a-z]{2,} [a-z]{2,}")
+_WORDS: Final = re.compile(r"[a-z]{2,} [a-z]{2,}|[\u4e00-\u9fff]")
+"""What tells a value that is no name or number."""
 _LETTER: Final = re.compile("[A-Za-z]")
 _LONGEST: Final = 2_000
 """Letters of a text that is compared with those that have values."""
@@ -54,19 +54,14 @@ def current() -> str:
     return _used
 
 
-@contextmanager
-def using(language: str) -> Iterator[None]:
-    """Speak a language to people, until the end.
+def use(language: str) -> None:
+    """Speak a language to people from now on.
 
     Args:
         language: One of `LANGUAGES`.
     """
     global _used  # noqa: PLW0603  one process speaks to one person
-    before, _used = _used, language
-    try:
-        yield
-    finally:
-        _used = before
+    _used = language
 
 
 def of_environment(variables: Mapping[str, str]) -> str:
@@ -88,7 +83,10 @@ def translated(text: str, language: str | None = None) -> str:
 
 def template(text: str, language: str) -> str:
     """Return the translation of a text whose placeholders are still to be filled in."""
-    return text if language == ENGLISH else _catalogue(language).exact.get(text, text)
+    if language == ENGLISH:
+        return text
+    exact = _catalogue(language).exact
+    return exact.get(text) or exact.get(text[0].lower() + text[1:], text)
 
 
 @cache
@@ -114,8 +112,8 @@ class _Template(NamedTuple):
         letters: How many letters it has of its own.
         longest: The longest part without a value: what lacks it is not this text.
         pattern: What it matches.
-        fields: Names of its values, in the order in which they stand.
-        said: The translation.
+        fields: Names of its values, in the order in which they stand; "" for those without.
+        said: The translation, with places for the values as they are written.
     """
 
     letters: int
@@ -135,6 +133,10 @@ class _Template(NamedTuple):
                 pattern.append(f"({_value(field)})")
         longest = max(parts, key=len)
         letters = sum(len(_LETTER.findall(part)) for part in parts)
+        said = "".join(
+            literal if field is None else f"{literal}{{{field}}}"
+            for literal, field, _, _ in Formatter().parse(said)
+        )
         return cls(letters, longest, re.compile("".join(pattern), re.DOTALL), tuple(fields), said)
 
 
@@ -158,10 +160,15 @@ class _Catalogue:
             key=lambda one: -one.letters,
         )
         self._known: dict[str, str | None] = {}
+        self._said: set[str] = set()
 
     def of(self, text: str) -> str:
-        """Return a text's translation, or the text."""
-        return self._found(text) or text
+        """Return a text's translation, or the text; also if it is one already."""
+        if text in self._said:
+            return text
+        said = self._found(text) or text
+        self._said.add(said)
+        return said
 
     def _found(self, text: str) -> str | None:
         """Return the translation of a text, its spaces before and behind kept; None if there is none."""
@@ -177,6 +184,8 @@ class _Catalogue:
     def _whole(self, text: str) -> str | None:
         if (said := self.exact.get(text)) is not None:
             return said
+        if text[0].isupper() and (said := self.exact.get(text[0].lower() + text[1:])) is not None:
+            return said
         if len(text) <= _LONGEST:
             for one in self._templates:
                 if one.longest in text and (said := self._filled(one, text)) is not None:
@@ -188,16 +197,18 @@ class _Catalogue:
         found = one.pattern.fullmatch(text)
         if found is None:
             return None
-        values: dict[str, str] = {}
-        for field, value in zip(one.fields, found.groups(), strict=True):
+        values: list[str] = []
+        for value in found.groups():
             said = self._found(value)
             if said is None and one.letters < _STRONG and _WORDS.search(value):
                 return None
-            values[field] = value if said is None else said
-        return Formatter().vformat(one.said, tuple(values.values()), values)
+            values.append(value if said is None else said)
+        return one.said.format(*values, **dict(zip(one.fields, values, strict=True)))
 
     def _ended(self, text: str) -> str | None:
-        """Return the translation of a sentence that is known without its end."""
+        """Return the translation of a sentence that is known without its end, or of one that lacks it."""
+        if (said := self.exact.get(f"{text}.")) is not None:
+            return said.removesuffix("。")
         for end, said in ((".", "。"), (":", "："), (",", "，")):
             if text.endswith(end) and (found := self._found(text[:-1])) is not None:
                 return f"{found}{said}"

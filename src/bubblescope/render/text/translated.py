@@ -1,0 +1,89 @@
+"""What is to be printed, in the language of who reads it.
+
+What rich prints is made of texts; here they are exchanged, before any of them is measured, so that columns
+are as wide as what stands in them: a Chinese letter takes two columns of a terminal.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from bubblescope.model import language
+
+if TYPE_CHECKING:
+    from rich.table import Column
+
+
+class Verbatim(Text):
+    """A text of a trace, such as the name of a kernel: it is shown as it is in all languages."""
+
+
+def translated(shown: Any) -> Any:
+    """Return what is to be shown in the language that is spoken.
+
+    Args:
+        shown: Something that rich can print. What draws itself later is printed as it then is.
+    """
+    if isinstance(shown, Verbatim):
+        return shown
+    if isinstance(shown, str):
+        return _kept_wide(shown)
+    if isinstance(shown, Text):
+        return _text(shown)
+    if isinstance(shown, Group):
+        return Group(*map(translated, shown.renderables), fit=shown.fit)
+    if isinstance(shown, Padding):
+        other = copy(shown)
+        other.renderable = translated(shown.renderable)
+        return other
+    return _table(shown) if isinstance(shown, Table) else shown
+
+
+def _table(shown: Table) -> Table:
+    other = copy(shown)
+    other.columns = [_column(column) for column in shown.columns]
+    return other
+
+
+def _column(column: Column) -> Column:
+    cells = [translated(cell) for cell in column.cells]
+    return replace(column, header=translated(column.header), _cells=cells)
+
+
+def _text(shown: Text) -> Text:
+    """Return a text whose parts, each of a style of its own, are translated; or the whole, if it is known."""
+    whole = language.translated(shown.plain)
+    ends = sorted({0, len(shown), *(at for span in shown.spans for at in (span.start, span.end))})
+    if whole != shown.plain and len(ends) <= 2:
+        other = shown.copy()
+        other.plain = whole
+        other.spans = [replace_end(span, len(whole)) for span in shown.spans]
+        return other
+    other = shown.blank_copy()
+    for part in shown.divide(ends[1:-1]):
+        part.plain, spans = _kept_wide(part.plain), part.spans
+        part.spans = [replace_end(span, len(part.plain)) for span in spans]
+        other.append_text(part)
+    return other
+
+
+def replace_end(span: Any, end: int) -> Any:
+    """Return a span of a style that goes up to another end."""
+    return span._replace(end=end)
+
+
+def _kept_wide(text: str) -> str:
+    """Return a text in the other language; one that spaces make as wide as others stays so."""
+    said = language.translated(text)
+    if said != text and text.endswith("  "):
+        bare = said.rstrip()
+        return bare + " " * max(1, cell_len(text) - cell_len(bare))
+    return said
