@@ -35,20 +35,32 @@ NOT_SHOWN: Final = {
 """Where only errors are shown to people who run commands, and why."""
 
 _PROSE: Final = re.compile(
-    r"[A-Za-z][a-z'-]+[,:;.)]* \(?(?:a|[a-z][a-z'-]+) ?|\0[,:;%)]* [a-z][a-z'-]+|[a-z][a-z'-]+[,:;]* \(?\0"
+    r"[A-Za-z][a-z'-]+[,:;.)]* \(?(?:a|[a-z][a-z'-]+) ?|\0[,:;%)]* \(?[a-z][a-z'-]+|[a-z][a-z'-]+[,:;]* \(?\0"
 )
 """Two words one after the other, or a word beside a value, for which NUL stands."""
 _CODE: Final = re.compile(
-    r"\s*(?:SELECT|WITH|INSERT|CREATE|PRAGMA|ATTACH|FROM|JOIN|WHERE|CASE|<|@|\(\?|\^|--[a-z-]+$|\.\w|# )"
+    r"\s*(?:SELECT|WITH|INSERT|CREATE|PRAGMA|ATTACH|FROM|JOIN|WHERE|CASE|<|@|\(\?|\^|--[a-z-]+$|\.\w|# |bold )"
     r"|.*(?:\(\[|==|, arXiv \d|, https:)"
 )
-"""How SQL, HTML, patterns, options and files begin, and what is in formulas and titles of papers."""
+"""How SQL, HTML, patterns, options, files and styles begin, and what is in formulas and titles of papers."""
 _NO_TEXT: Final = frozenset(
     {"compile", "contains", "example", "extract", "fullmatch", "match", "search", "source", "sub"}
 )
 """Functions and values whose words are patterns, what is typed, or titles of papers."""
 _NOUNS: Final = frozenset({"count", "listed"})
 """Functions of `model.units` that write a noun with its number."""
+_LOOKS: Final = {
+    "change": ":ns",
+    "count": ":counted",
+    "duration": ":ns",
+    "fixed": ":,",
+    "len": ":,",
+    "listed": ":listed",
+    "percent": ":ns",
+    "signed": ":ns",
+    "uncertain": ":ns",
+}
+"""How the values look that functions write."""
 _ALL_LABELS: Final = frozenset({"assemble", "narrow_table", "table_of", "titled"})
 """Functions all of whose words are shown as they are, single ones too."""
 _LABELS: Final = _ALL_LABELS | {"Text", "add_column", "append", "begin"}
@@ -90,6 +102,11 @@ class _Module:
         self._above = {
             id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)
         }
+        self._constants = {
+            node.target.id: node.value
+            for node in tree.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value
+        }
         self._described = {id(node) for node in _descriptions(tree)}
 
     def texts(self) -> Iterator[Text]:
@@ -115,18 +132,20 @@ class _Module:
             yield Text(" ".join(paragraph.split()), frozenset(), self._path, node.lineno)
 
     def _nouns(self, node: ast.Call) -> Iterator[Text]:
-        words = [
-            word.value
-            for word in node.args
-            if isinstance(word, ast.Constant) and isinstance(word.value, str)
-        ]
+        words = [word for word in map(self._constant, node.args) if word is not None]
         if not words or self._errors_only:
             return
         if len(words) == 1:
             words.append(f"{words[0]}s")
         for word in words:
-            template = f"{{count}} {word}" if _called(node) == "count" else f"{word} {{numbers}}"
+            template = f"{{count:,}} {word}" if _called(node) == "count" else f"{word} {{numbers}}"
             yield Text(template, frozenset(), self._path, node.lineno)
+
+    def _constant(self, node: ast.AST) -> str | None:
+        """Return the words that stand in a place, or in the constant that stands there."""
+        if isinstance(node, ast.Name):
+            node = self._constants.get(node.id, node)
+        return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
     def _is_part(self, node: ast.AST) -> bool:
         """Say whether a text goes on beyond a node."""
@@ -193,13 +212,13 @@ class _Names:
         self.optional: list[str] = []
         self._used: dict[str, int] = {}
 
-    def placeholder(self, node: ast.AST) -> str:
+    def placeholder(self, node: ast.AST, look: str) -> str:
         name = _name_of(node)
         self._used[name] = count = self._used.get(name, 0) + 1
         name = name if count == 1 else f"{name}_{count}"
         if _is_wording(node):
             self.optional.append(name)
-        return f"{{{name}}}"
+        return f"{{{name}{look}}}"
 
 
 def _name_of(node: ast.AST) -> str:
@@ -236,15 +255,33 @@ def _parts(node: ast.AST, names: _Names) -> Iterator[str]:
     elif isinstance(node, ast.JoinedStr):
         for part in node.values:
             yield from _parts(part, names)
+    elif isinstance(node, ast.FormattedValue) and not _is_text(node.value):
+        yield names.placeholder(node.value, _look(node))
     elif isinstance(node, ast.FormattedValue):
-        yield from _parts(node.value, names) if _is_text(node.value) else [
-            names.placeholder(node.value)
-        ]
+        yield from _parts(node.value, names)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and _is_text(node):
         yield from _parts(node.left, names)
         yield from _parts(node.right, names)
     else:
-        yield names.placeholder(node)
+        yield names.placeholder(node, _look_of(node))
+
+
+def _look(node: ast.FormattedValue) -> str:
+    """Return what a placeholder says of how its value looks, as `bubblescope.model.language` reads it."""
+    if node.conversion == ord("r"):
+        return "!r"
+    if node.format_spec is not None:
+        spec = "".join(str(one.value) for one in ast.walk(node.format_spec) if isinstance(one, ast.Constant))
+        return ":," if re.search(r"[,dfgx%]$|\d$", spec) else ""
+    return _look_of(node.value)
+
+
+def _look_of(node: ast.AST) -> str:
+    if not isinstance(node, ast.Call):
+        return ""
+    if _called(node) == "quoted":
+        return "!r"
+    return _LOOKS.get(_called(node), "")
 
 
 def _is_text(node: ast.AST) -> bool:

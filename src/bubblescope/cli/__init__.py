@@ -173,8 +173,8 @@ def main() -> NoReturn:
         sys.exit(2)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
-        said = error.format_message()
-        _fail(f"{said} (see `{context.command_path} --help`)" if context else said, 2)
+        hint = f" (see `{context.command_path} --help`)" if context else ""
+        _fail(error.format_message(), 2, hint)
     except click.Abort:
         _fail("interrupted", 130)
     except OSError as error:
@@ -184,10 +184,11 @@ def main() -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str, code: int) -> NoReturn:
+def _fail(message: str, code: int, hint: str = "") -> NoReturn:
     from rich.text import Text  # noqa: PLC0415  slow, and seldom needed
 
     from bubblescope.cli.console import err  # noqa: PLC0415  as above
 
-    err.print(Text.assemble(("error  ", "bold red"), message), soft_wrap=True)
+    parts = (("error  ", "bold red"), message, (hint, "none"))
+    err.print(Text.assemble(*parts), soft_wrap=True)
     sys.exit(code)

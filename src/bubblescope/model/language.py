@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 ENGLISH: Final = "en"
 LANGUAGES: Final = (ENGLISH, "zh")
@@ -34,17 +35,38 @@ _FOLDER: Final = Path(__file__).parents[1] / "locale"
 _VARIABLES: Final = ("LC_ALL", "LC_MESSAGES", "LANG")
 """What tells the language of messages, the first that is set, as POSIX has it."""
 
-_NUMBERS: Final = r"[\d,.]+"
-_LISTED: Final = r"\d[\d, :–-]*?(?: and [\d,]+ more)?"
-_WORDS: Final = re.compile(r"[a-z]{2,} [a-z]{2,}|[\u4e00-\u9fff]")
-"""What tells a value that is no name or number."""
 _LETTER: Final = re.compile("[A-Za-z]")
+_WORD: Final = re.compile(r"(?<!\S)[('\"]*([a-z]+)[)'\",.;:]*(?!\S)")
+"""A word that may be one of a sentence, and is no part of a name or path."""
 _LONGEST: Final = 2_000
 """Letters of a text that is compared with those that have values."""
-_STRONG: Final = 12
-"""Letters of a text of its own from which on its values may be words that nobody knows."""
-_JOINTS: Final = ((". ", "。"), ("; ", "；"), (" · ", " · "), (": ", "："), (", ", "，"))
+_STRONG: Final = 8
+"""Letters of a text of its own from which on its values may be of any words."""
+_WORDING: Final = "wording"
+"""How values are named that are one of some words in the code."""
+_WAYS: Final = 64
+"""Ways to find values in a text that are tried."""
+_JOINTS: Final = ((". ", "。"), ("; ", "；"), (" · ", " · "), (": ", "："), (", ", "，"), (" and ", "和"))
 """What stands between texts that were put together, in English and in Chinese."""
+
+_NUMBER: Final = r"[-+±–≥]?[\d.,]*"
+_MEASURE: Final = rf"{_NUMBER}(?: ?(?:ns|µs|ms|s|%))?"
+_LISTED: Final = r"\??\d[\d, :–-]*(?: and [\d,]+ more)?"
+_LOOKS: Final = {
+    ",": re.compile(_NUMBER),
+    "listed": re.compile(rf"[a-z][a-z -]* {_LISTED}"),
+    "counted": re.compile(r"[\d,]+ [a-z][a-z ,-]*"),
+    "ns": re.compile(rf"{_MEASURE}(?: (?:to|±) {_MEASURE})?"),
+    "r": re.compile(r"'[^']*'|\"[^\"]*\"|[^\s'\"]+|[(\[{].*[)\]}]", re.DOTALL),
+    "numbers": re.compile(_LISTED),
+}
+"""What values look like of which a text tells it: {lost:,} a number, {idle:ns} with its unit, {name!r},
+{ranks:listed} "ranks 0, 2", {ranks:counted} "2 ranks"."""
+_PLAIN: Final = (None, *map(_LOOKS.get, ("listed", "counted", "numbers")))
+"""Looks of values that are texts themselves."""
+_MEASURED: Final = re.compile(rf"(.*[A-Za-z]) ({_MEASURE})", re.DOTALL)
+_COUNTED: Final = re.compile(r"([\d.,]+) ([A-Za-z].*)", re.DOTALL)
+_UNITS: Final = frozenset({"ns", "ms", "s"})
 
 _used = ENGLISH
 
@@ -109,41 +131,66 @@ class _Template(NamedTuple):
     """A text with values.
 
     Attributes:
-        letters: How many letters it has of its own.
-        longest: The longest part without a value: what lacks it is not this text.
-        pattern: What it matches.
+        weight: How many letters it has of its own, and how many characters.
+        parts: What stands before, between and after its values.
         fields: Names of its values, in the order in which they stand; "" for those without.
+        looks: What the values look like; None where the text does not tell.
         said: The translation, with places for the values as they are written.
     """
 
-    letters: int
-    longest: str
-    pattern: re.Pattern[str]
+    weight: tuple[int, int]
+    parts: tuple[str, ...]
     fields: tuple[str, ...]
+    looks: tuple[re.Pattern[str] | None, ...]
     said: str
 
     @classmethod
     def of(cls, text: str, said: str) -> _Template:
-        parts, fields, pattern = [], [], []
-        for literal, field, _, _ in Formatter().parse(text):
-            parts.append(literal)
-            pattern.append(re.escape(literal))
-            if field is not None:
-                fields.append(field)
-                pattern.append(f"({_value(field)})")
-        longest = max(parts, key=len)
-        letters = sum(len(_LETTER.findall(part)) for part in parts)
+        """Take a text apart."""
+        pieces = list(Formatter().parse(text))
+        values = [(field, spec or how) for _, field, spec, how in pieces if field is not None]
+        parts = [literal for literal, *_ in pieces] + [""] * (pieces[-1][1] is not None)
         said = "".join(
             literal if field is None else f"{literal}{{{field}}}"
             for literal, field, _, _ in Formatter().parse(said)
         )
-        return cls(letters, longest, re.compile("".join(pattern), re.DOTALL), tuple(fields), said)
+        own = "".join(parts)
+        return cls(
+            (len(_LETTER.findall(own)), len(own)),
+            tuple(parts),
+            tuple(field for field, _ in values),
+            tuple(_LOOKS.get(look or _named_look(field)) for field, look in values),
+            said,
+        )
+
+    def values(self, text: str) -> Iterator[list[str]]:
+        """Yield the values with which a text is this one; there may be several ways to see it."""
+        head, *rest = self.parts
+        tail = rest[-1]
+        if text.startswith(head) and text.endswith(tail) and len(text) >= len(head) + len(tail):
+            yield from self._values(text, len(head), 0)
+
+    def _values(self, text: str, start: int, at: int) -> Iterator[list[str]]:
+        follows = self.parts[at + 1]
+        if at + 1 == len(self.fields):
+            value = text[start : len(text) - len(follows)]
+            if start + len(follows) <= len(text) and self._fits(at, value):
+                yield [value]
+            return
+        end = text.find(follows, start) if follows else start
+        while 0 <= end <= len(text):
+            if self._fits(at, text[start:end]):
+                for others in self._values(text, end + len(follows), at + 1):
+                    yield [text[start:end], *others]
+            end = text.find(follows, end + 1) if follows else end + 1
+
+    def _fits(self, at: int, value: str) -> bool:
+        looks = self.looks[at]
+        return looks is None or looks.fullmatch(value) is not None
 
 
-def _value(field: str) -> str:
-    if field == "count" or field.endswith("_count"):
-        return _NUMBERS
-    return _LISTED if field == "numbers" else ".*?"
+def _named_look(field: str) -> str:
+    return "ns" if field.rstrip("_0123456789").endswith("_ns") else field
 
 
 class _Catalogue:
@@ -155,10 +202,13 @@ class _Catalogue:
 
     def __init__(self, texts: dict[str, str]) -> None:
         self.exact = texts
-        self._templates = sorted(
-            (_Template.of(text, said) for text, said in texts.items() if "{" in text),
-            key=lambda one: -one.letters,
-        )
+        templates = [_Template.of(text, said) for text, said in texts.items() if "{" in text]
+        templates.sort(key=lambda one: one.weight, reverse=True)
+        self._strong = [one for one in templates if one.weight[0] >= _STRONG]
+        self._weak = [one for one in templates if one.weight[0] < _STRONG]
+        self._words = {word for one in templates for part in one.parts for word in _WORD.findall(part)}
+        self._words.update(word for text in texts for word in _WORD.findall(text))
+        self._words -= _UNITS
         self._known: dict[str, str | None] = {}
         self._said: set[str] = set()
 
@@ -186,24 +236,70 @@ class _Catalogue:
             return said
         if text[0].isupper() and (said := self.exact.get(text[0].lower() + text[1:])) is not None:
             return said
-        if len(text) <= _LONGEST:
-            for one in self._templates:
-                if one.longest in text and (said := self._filled(one, text)) is not None:
-                    return said
-        return self._ended(text) or self._joined(text)
-
-    def _filled(self, one: _Template, text: str) -> str | None:
-        """Return the translation of a text with its values, if it is that text."""
-        found = one.pattern.fullmatch(text)
-        if found is None:
+        if len(text) > _LONGEST:
             return None
-        values: list[str] = []
-        for value in found.groups():
-            said = self._found(value)
-            if said is None and one.letters < _STRONG and _WORDS.search(value):
-                return None
-            values.append(value if said is None else said)
-        return one.said.format(*values, **dict(zip(one.fields, values, strict=True)))
+        return (
+            self._filled(self._strong, text)
+            or self._ended(text)
+            or self._joined(text)
+            or self._filled(self._weak, text)
+            or self._measured(text)
+            or self._closest(text)
+        )
+
+    def _filled(self, templates: list[_Template], text: str) -> str | None:
+        """Return the translation of a text that is one of some texts with values that leave no word."""
+        for one in templates:
+            if not all(part in text for part in one.parts):
+                continue
+            ways = [
+                (doubt, values, said)
+                for values in islice(one.values(text), _WAYS)
+                for said, doubt in [self._all(one, values)]
+                if doubt is not None
+            ]
+            if ways:
+                return _with_values(one, *min(ways, key=lambda way: way[0])[1:])
+        return None
+
+    def _all(
+        self, one: _Template, values: list[str]
+    ) -> tuple[list[str | None], int | None]:
+        """Return the translations of values, None for names and numbers, and how many are made of parts.
+
+        That is None if one of them has words that have no translation.
+        """
+        said: list[str | None] = []
+        doubt = 0
+        sure = one.weight[0] >= _STRONG or len(values) == 1
+        for field, value, looks in zip(one.fields, values, one.looks, strict=True):
+            some = sure and not field.startswith(_WORDING)
+            if not some and looks is None and " " in value and value.strip() not in self.exact:
+                return said, None
+            found = self._found(value) if looks in _PLAIN else None
+            said.append(found)
+            if looks in _PLAIN and self._left(value, found):
+                return said, None
+            doubt += found is not None and value.strip() not in self.exact
+        return said, doubt
+
+    def _closest(self, text: str) -> str | None:
+        """Return the translation of a text that is sure to be one, though its values have other words."""
+        for one in self._strong:
+            ways = [
+                (sum(map(self._left, values, said)), values, said)
+                for values in islice(one.values(text), _WAYS)
+                for said in [[self._found(value) for value in values]]
+            ]
+            if ways:
+                return _with_values(one, *min(ways, key=lambda way: way[0])[1:])
+        return None
+
+    def _left(self, text: str, said: str | None) -> int:
+        """Return how many words of a text are left in English: of those that are words, and no names."""
+        if said is not None:
+            return 0
+        return sum(word in self._words for word in _WORD.findall(text))
 
     def _ended(self, text: str) -> str | None:
         """Return the translation of a sentence that is known without its end, or of one that lacks it."""
@@ -215,15 +311,38 @@ class _Catalogue:
         return None
 
     def _joined(self, text: str) -> str | None:
-        """Return the translation of texts put together, if that of the last is known."""
+        """Return the translation of texts put together, if none of them is an unknown one."""
         for joint, said in _JOINTS:
-            head, there, tail = text.rpartition(joint)
-            while there:
-                behind = self._found(text[len(head) + len(joint) :])
-                before = self._found(head)
-                if behind is not None and (before is not None or not _WORDS.search(head)):
-                    return f"{before or head}{said}{behind}"
-                if before is not None and not _WORDS.search(text[len(head) + len(joint) :]):
-                    return f"{before}{said}{text[len(head) + len(joint) :]}"
+            head, there, _ = text.rpartition(joint)
+            while head and there:
+                tail = text[len(head) + len(joint) :]
+                before, behind = self._found(head), self._found(tail)
+                if joint == ". " and before is None and behind is not None:
+                    ended = self._found(f"{head}.")
+                    if ended is not None:
+                        return f"{ended}{behind}"
+                if self._left(head, before) == 0:
+                    added = self._found(f"{joint}{tail}") if behind is None else None
+                    if added is not None:
+                        return f"{before or head}{added.lstrip()}"
+                some = before is not None or behind is not None
+                if some and not self._left(head, before) and not self._left(tail, behind):
+                    return f"{before or head}{said}{behind or tail}"
                 head, there, _ = head.rpartition(joint)
         return None
+
+
+    def _measured(self, text: str) -> str | None:
+        """Return the translation of a text with a number before or behind it."""
+        if found := _MEASURED.fullmatch(text):
+            said = self._found(found[1])
+            return f"{said} {found[2]}" if said else None
+        if found := _COUNTED.fullmatch(text):
+            said = self._found(found[2])
+            return f"{found[1]} {said}" if said else None
+        return None
+
+
+def _with_values(one: _Template, values: list[str], said: list[str | None]) -> str:
+    shown = [value if text is None else text for value, text in zip(values, said, strict=True)]
+    return one.said.format(*shown, **dict(zip(one.fields, shown, strict=True)))
