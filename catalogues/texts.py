@@ -272,7 +272,7 @@ def _look(node: ast.FormattedValue) -> str:
         return "!r"
     if node.format_spec is not None:
         spec = "".join(str(one.value) for one in ast.walk(node.format_spec) if isinstance(one, ast.Constant))
-        return ":," if re.search(r"[,dfgx%]$|\d$", spec) else ""
+        return ":," if re.search(r"[,dfgx%]$", spec) else ""
     return _look_of(node.value)
 
 

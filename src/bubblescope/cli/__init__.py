@@ -189,6 +189,6 @@ def _fail(message: str, code: int, hint: str = "") -> NoReturn:
 
     from bubblescope.cli.console import err  # noqa: PLC0415  as above
 
-    parts = (("error  ", "bold red"), message, (hint, "none"))
-    err.print(Text.assemble(*parts), soft_wrap=True)
+    said = Text.assemble(("error  ", "bold red"), message, (hint, "none"))
+    err.print(said, soft_wrap=True)
     sys.exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -10,15 +11,13 @@ import click
 from bubblescope.model import language
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _ASKED: Final = "bubblescope.language"
 _WHOLE: Final = 10_000
 """Letters of a command's summary, which is not to be cut before it is translated."""
 _EXTRA: Final = re.compile(r"(.*?)(?:  \[(.*)\])?", re.DOTALL)
 """What an option means, and what click adds to that."""
-_PIECE: Final = re.compile(r"[\u2e80-\u9fff\uff00-\uffef][、-〟！-／：-＠]*|[^\s\u2e80-\u9fff\uff00-\uffef]+| +")
-"""What a line is not broken within: a Chinese letter with what closes after it, a word, spaces."""
 
 
 def asked() -> str | None:
@@ -116,25 +115,11 @@ def summary(command: click.Command, width: int) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return the lines of a text, none of which takes more columns of a terminal than that.
+    """Return the lines of a text, none of which takes more columns of a terminal than that."""
+    from bubblescope.render.text.wide import breaks  # noqa: PLC0415  slow, and English needs none
 
-    >>> wrapped("各 rank 没有共同的时钟。", 12)
-    ['各 rank 没有', '共同的时钟。']
-    """
-    return [line.strip() for line in _lines(text, width)]
-
-
-def _lines(text: str, width: int) -> Iterator[str]:
-    from rich.cells import cell_len  # noqa: PLC0415  slow, and English needs none
-
-    line = ""
-    for piece in _PIECE.findall(text):
-        if line and cell_len((line + piece).rstrip()) > width:
-            yield line
-            line = ""
-        line += piece
-    if line.strip():
-        yield line
+    ends = [0, *breaks(text, width), len(text)]
+    return [text[start:end].strip() for start, end in pairwise(ends)]
 
 
 def _meaning(text: str) -> str:

@@ -40,7 +40,7 @@ _WORD: Final = re.compile(r"(?<!\S)[('\"]*([a-z]+)[)'\",.;:]*(?!\S)")
 """A word that may be one of a sentence, and is no part of a name or path."""
 _LONGEST: Final = 2_000
 """Letters of a text that is compared with those that have values."""
-_STRONG: Final = 8
+_STRONG: Final = 7
 """Letters of a text of its own from which on its values may be of any words."""
 _WORDING: Final = "wording"
 """How values are named that are one of some words in the code."""
@@ -53,7 +53,7 @@ _NUMBER: Final = r"[-+±–≥]?[\d.,]*"
 _MEASURE: Final = rf"{_NUMBER}(?: ?(?:ns|µs|ms|s|%))?"
 _LISTED: Final = r"\??\d[\d, :–-]*(?: and [\d,]+ more)?"
 _LOOKS: Final = {
-    ",": re.compile(_NUMBER),
+    ",": re.compile(_MEASURE),
     "listed": re.compile(rf"[a-z][a-z -]* {_LISTED}"),
     "counted": re.compile(r"[\d,]+ [a-z][a-z ,-]*"),
     "ns": re.compile(rf"{_MEASURE}(?: (?:to|±) {_MEASURE})?"),
@@ -271,11 +271,15 @@ class _Catalogue:
         """
         said: list[str | None] = []
         doubt = 0
-        sure = one.weight[0] >= _STRONG or len(values) == 1
+        sure = one.weight[0] >= _STRONG
         for field, value, looks in zip(one.fields, values, one.looks, strict=True):
             some = sure and not field.startswith(_WORDING)
-            if not some and looks is None and " " in value and value.strip() not in self.exact:
-                return said, None
+            simple = " " not in value or value.strip() in self.exact or _LOOKS[","].fullmatch(value)
+            if not some and looks is None and not simple:
+                if self._left(value, None):
+                    return said, None
+                said.append(None)
+                continue
             found = self._found(value) if looks in _PLAIN else None
             said.append(found)
             if looks in _PLAIN and self._left(value, found):
@@ -302,9 +306,12 @@ class _Catalogue:
         return sum(word in self._words for word in _WORD.findall(text))
 
     def _ended(self, text: str) -> str | None:
-        """Return the translation of a sentence that is known without its end, or of one that lacks it."""
+        """Return the translation of what is known without its end or start, or with a full stop."""
         if (said := self.exact.get(f"{text}.")) is not None:
             return said.removesuffix("。")
+        for start, said in _JOINTS:
+            if text.startswith(start) and (found := self._found(text[len(start) :])) is not None:
+                return f"{said}{found}"
         for end, said in ((".", "。"), (":", "："), (",", "，")):
             if text.endswith(end) and (found := self._found(text[:-1])) is not None:
                 return f"{found}{said}"
@@ -326,7 +333,8 @@ class _Catalogue:
                     if added is not None:
                         return f"{before or head}{added.lstrip()}"
                 some = before is not None or behind is not None
-                if some and not self._left(head, before) and not self._left(tail, behind):
+                named = joint == ": " and " " not in head  # a value of the data model, or an option
+                if some and (named or not self._left(head, before)) and not self._left(tail, behind):
                     return f"{before or head}{said}{behind or tail}"
                 head, there, _ = head.rpartition(joint)
         return None

@@ -17,9 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.model import language
+from bubblescope.render.text.wide import Wide, is_wide
 
 if TYPE_CHECKING:
     from rich.table import Column
+    from rich.text import Span
 
 
 class Verbatim(Text):
@@ -35,9 +37,10 @@ def translated(shown: Any) -> Any:
     if isinstance(shown, Verbatim):
         return shown
     if isinstance(shown, str):
-        return _kept_wide(shown)
+        said = _kept_wide(shown)
+        return Wide(said) if is_wide(said) else said
     if isinstance(shown, Text):
-        return _text(shown)
+        return shown if isinstance(shown, Wide) else _as_wide(_text(shown))
     if isinstance(shown, Group):
         return Group(*map(translated, shown.renderables), fit=shown.fit)
     if isinstance(shown, Padding):
@@ -45,6 +48,13 @@ def translated(shown: Any) -> Any:
         other.renderable = translated(shown.renderable)
         return other
     return _table(shown) if isinstance(shown, Table) else shown
+
+
+def _as_wide(said: Text) -> Text:
+    if not is_wide(said.plain):
+        return said
+    how = {name: getattr(said, name) for name in ("style", "justify", "overflow", "no_wrap", "end")}
+    return Wide(said.plain, spans=said.spans, **how)
 
 
 def _table(shown: Table) -> Table:
@@ -65,18 +75,17 @@ def _text(shown: Text) -> Text:
     if whole != shown.plain and len(ends) <= 2:
         other = shown.copy()
         other.plain = whole
-        other.spans = [replace_end(span, len(whole)) for span in shown.spans]
+        other.spans = [_up_to(span, len(whole)) for span in shown.spans]
         return other
     other = shown.blank_copy()
     for part in shown.divide(ends[1:-1]):
         part.plain, spans = _kept_wide(part.plain), part.spans
-        part.spans = [replace_end(span, len(part.plain)) for span in spans]
+        part.spans = [_up_to(span, len(part.plain)) for span in spans]
         other.append_text(part)
     return other
 
 
-def replace_end(span: Any, end: int) -> Any:
-    """Return a span of a style that goes up to another end."""
+def _up_to(span: Span, end: int) -> Span:
     return span._replace(end=end)
 
 
