@@ -1,1 +1,1 @@
-"""Catalogues of what bubblescope says, one for each language; `python -m catalogues` brings them up to date."""
+"""Catalogues of what bubblescope says; `python -m catalogues` brings them up to date with the code."""

@@ -27,17 +27,17 @@ ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "src" / "bubblescope"
 
 _HEAD: Final = """\
-# What bubblescope says, in other words. `python -m catalogues` brings the texts up to date with the code,
-# keeps the translations, and names what is left to do. Terms are those of docs/zh/terms.csv."""
+# What bubblescope says. `python -m catalogues` brings the texts up to date with the code, keeps the
+# translations, and names what is left to do. Terms are those of docs/zh/terms.csv."""
 _MADE: Final = datetime(2026, 11, 23, tzinfo=timezone.utc)
-"""When the first catalogue was made, which gettext wants to know; no later one differs for its date alone."""
+"""When catalogues were made, which gettext wants to know: no two differ for their dates alone."""
 _ERRORS: Final = (
     errno.EACCES, errno.EEXIST, errno.EFBIG, errno.EIO, errno.EISDIR, errno.EMFILE, errno.ENAMETOOLONG,
     errno.ENOENT, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EPIPE, errno.EROFS,
     errno.ESTALE, errno.EDQUOT, errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.ECONNREFUSED,
     errno.EHOSTUNREACH, errno.ETIMEDOUT, errno.ELOOP,
 )  # fmt: skip
-"""What the system says of files and networks; it does so in English, as long as nobody asks otherwise."""
+"""What the system says of files and networks: in English, as long as nobody asks otherwise."""
 
 
 def path_of(language: str) -> Path:
@@ -103,8 +103,8 @@ def as_mo(catalogue: Catalog) -> bytes:
 
 
 def problems(catalogue: Catalog) -> Iterator[str]:
-    """Yield what is wrong with a catalogue: texts it lacks, and values that a translation lacks or adds."""
-    there = {message.id: message.string for message in catalogue if message.id}
+    """Yield what is wrong with a catalogue: texts that it lacks, values that a translation lacks."""
+    there = {str(message.id): str(message.string) for message in catalogue if message.id}
     for template, text in wanted().items():
         said = there.get(template)
         if not said:
@@ -131,5 +131,5 @@ def _of_click() -> Iterator[str]:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     several = {"_": 1, "ngettext": 2}.get(node.func.id, 0)
                     for text in node.args[:several]:
-                        if isinstance(text, ast.Constant) and len(text.value) > 1:
+                        if isinstance(text, ast.Constant) and len(str(text.value)) > 1:
                             yield re.sub(r"\s+", " ", str(text.value)).strip()

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 NOT_SHOWN: Final = {
@@ -35,14 +35,17 @@ NOT_SHOWN: Final = {
 """Where only errors are shown to people who run commands, and why."""
 
 _PROSE: Final = re.compile(
-    r"[A-Za-z][a-z'-]+[,:;.)]* \(?(?:a|[a-z][a-z'-]+) ?|\0[,:;%)]* \(?[a-z][a-z'-]+|[a-z][a-z'-]+[,:;]* \(?\0"
+    r"[A-Za-z][a-z'-]+[,:;.)]* \(?(?:a|[a-z][a-z'-]+) ?"
+    r"|\0[,:;%)]* \(?[a-z][a-z'-]+"
+    r"|[a-z][a-z'-]+[,:;]* [(`]?\0"
 )
 """Two words one after the other, or a word beside a value, for which NUL stands."""
 _CODE: Final = re.compile(
-    r"\s*(?:SELECT|WITH|INSERT|CREATE|PRAGMA|ATTACH|FROM|JOIN|WHERE|CASE|<|@|\(\?|\^|--[a-z-]+$|\.\w|# |bold )"
+    r"\s*(?:SELECT|WITH|INSERT|CREATE|PRAGMA|ATTACH|FROM|JOIN|WHERE|CASE)\b"
+    r"|\s*(?:<|@|\(\?|\^|--[a-z-]+$|\.\w|# |bold )"
     r"|.*(?:\(\[|==|, arXiv \d|, https:)"
 )
-"""How SQL, HTML, patterns, options, files and styles begin, and what is in formulas and titles of papers."""
+"""How SQL, HTML, patterns, options, files and styles begin; what formulas and titles of papers have."""
 _NO_TEXT: Final = frozenset(
     {"compile", "contains", "example", "extract", "fullmatch", "match", "search", "source", "sub"}
 )
@@ -75,7 +78,7 @@ class Text(NamedTuple):
 
     Attributes:
         template: What it says, with a placeholder for each value.
-        optional: Placeholders of words that English puts in only sometimes, such as the "s" of a plural.
+        optional: Placeholders of words that stand there only sometimes, such as the "s" of a plural.
         path, line: Where it stands first.
     """
 
@@ -114,7 +117,7 @@ class _Module:
         for node in ast.walk(self._tree):
             if isinstance(node, ast.FunctionDef) and any(map(_is_command, node.decorator_list)):
                 yield from self._help(node)
-            elif isinstance(node, ast.Call) and _called(node) in _NOUNS:
+            elif isinstance(node, ast.Call) and _of_units(node) and _called(node) in _NOUNS:
                 yield from self._nouns(node)
             elif _is_text(node) and not self._is_part(node) and self._is_shown(node):
                 yield from self._text(node, alone=self._is_label(node))
@@ -145,7 +148,9 @@ class _Module:
         """Return the words that stand in a place, or in the constant that stands there."""
         if isinstance(node, ast.Name):
             node = self._constants.get(node.id, node)
-        return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+        return (
+            node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+        )
 
     def _is_part(self, node: ast.AST) -> bool:
         """Say whether a text goes on beyond a node."""
@@ -194,9 +199,15 @@ class _Module:
         while above is not None:
             if isinstance(above, ast.Call) and _called(above) in _NO_TEXT:
                 return False
-            if isinstance(above, (ast.Subscript, ast.Assert)) and above is self._above.get(id(node)):
+            if isinstance(above, (ast.Subscript, ast.Assert)) and above is self._above.get(
+                id(node)
+            ):
                 return False
-            if isinstance(above, ast.Call) and _called(above) in _LABELS and self._is_style(node, above):
+            if (
+                isinstance(above, ast.Call)
+                and _called(above) in _LABELS
+                and self._is_style(node, above)
+            ):
                 return False
             if isinstance(above, ast.keyword) and above.arg in _NO_TEXT:
                 return False
@@ -221,7 +232,7 @@ class _Names:
         return f"{{{name}{look}}}"
 
 
-def _name_of(node: ast.AST) -> str:
+def _name_of(node: ast.AST) -> str:  # noqa: PLR0911  one for each kind of expression
     if isinstance(node, ast.Call):
         called = _called(node)
         if called in {"listed", "count"}:
@@ -237,7 +248,11 @@ def _name_of(node: ast.AST) -> str:
         return node.id.strip("_").lower()
     if isinstance(node, ast.Subscript):
         key = node.slice
-        if isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.isidentifier():
+        if (
+            isinstance(key, ast.Constant)
+            and isinstance(key.value, str)
+            and key.value.isidentifier()
+        ):
             return key.value
         return _name_of(node.value)
     if isinstance(node, ast.BinOp):
@@ -267,11 +282,13 @@ def _parts(node: ast.AST, names: _Names) -> Iterator[str]:
 
 
 def _look(node: ast.FormattedValue) -> str:
-    """Return what a placeholder says of how its value looks, as `bubblescope.model.language` reads it."""
+    """Return how a value looks, in the words of `bubblescope.model.language`."""
     if node.conversion == ord("r"):
         return "!r"
     if node.format_spec is not None:
-        spec = "".join(str(one.value) for one in ast.walk(node.format_spec) if isinstance(one, ast.Constant))
+        spec = "".join(
+            str(one.value) for one in ast.walk(node.format_spec) if isinstance(one, ast.Constant)
+        )
         return ":," if re.search(r"[,dfgx%]$", spec) else ""
     return _look_of(node.value)
 
@@ -305,6 +322,11 @@ def _called(node: ast.Call) -> str:
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _of_units(node: ast.Call) -> bool:
+    where = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return where is None or (isinstance(where, ast.Name) and where.id == "units")
 
 
 def _is_command(decorator: ast.AST) -> bool:

@@ -110,7 +110,9 @@ def megatron(schedule: str) -> list[Case]:
 
 def others(schedule: str) -> list[Case]:
     """Return cases of any schedule that no factor of certainty was chosen by: of other sizes."""
-    looped = 1 if schedule in (*SINGLE, "Megatron1F1B") else 2 if schedule in FOLDED + MEGATRON else 3
+    looped = (
+        1 if schedule in (*SINGLE, "Megatron1F1B") else 2 if schedule in FOLDED + MEGATRON else 3
+    )
     pair = min(looped, 2)
     uneven = "uneven" if "ZeroBubble" in schedule or schedule == "DualPipeV" else "shared"
     return [

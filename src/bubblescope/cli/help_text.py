@@ -1,17 +1,20 @@
 """The helps of commands, in the language of who reads them, and the option that chooses it."""
+# ruff: noqa: RUF001  Chinese punctuation is what is meant
 
 from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from bubblescope.model import language
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable
+
+_Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
 
 _ASKED: Final = "bubblescope.language"
 _WHOLE: Final = 10_000
@@ -32,7 +35,7 @@ def _speak(context: click.Context, _option: click.Parameter, value: str | None) 
         language.use(value)
 
 
-def lang_option(**how: Any) -> Any:
+def lang_option(**how: Any) -> Callable[[_Command], _Command]:
     """Return the option that names the language of all that people are to read."""
     return click.option(
         "--lang",
@@ -76,12 +79,13 @@ class HelpText(click.HelpFormatter):
         self.write("\n".join(said))
 
     def write_dl(
-        self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
     ) -> None:
         """Write names and what they mean, in two columns."""
         if language.current() == language.ENGLISH:
             super().write_dl(rows, col_max, col_spacing)
             return
+        rows = list(rows)
         indent = " " * self.current_indent
         first = min(max(len(name) for name, _ in rows), col_max) + col_spacing
         room = max(self.width - first - self.current_indent - 2, 10)
@@ -101,9 +105,25 @@ class Spoken(click.Context):
     formatter_class = HelpText
 
 
+class SpokenGroup(click.Group):
+    """A command of several others."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, those that are not in English whole."""
+        if language.current() == language.ENGLISH:
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, summary(one, _WHOLE)) for name, one in sorted(self.commands.items())]
+            )
+
+
 def spoken(command: click.Command) -> click.Command:
     """Return a command that takes `--lang`, wherever it stands on the line."""
     command.context_class = Spoken
+    for one in command.commands.values() if isinstance(command, click.Group) else ():
+        spoken(one)
     if not any("--lang" in one.opts for one in command.params):
         lang_option(hidden=True)(command)
     return command

@@ -37,7 +37,10 @@ def schedules(names: tuple[str, ...], as_json: bool) -> None:
             exact = {"": "approximate", "True": "exact"}.get(one.exact, f"exact if {one.exact}")
             out.print(
                 Text.assemble(
-                    ("  bubble  ", "none"), one.bubble, (f"  of the {one.over}", "dim"), (f", {exact}", "dim")
+                    ("  bubble  ", "none"),
+                    one.bubble,
+                    (f"  of the {one.over}", "dim"),
+                    (f", {exact}", "dim"),
                 )
             )
         if one.memory:

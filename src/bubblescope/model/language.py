@@ -2,18 +2,22 @@
 
 Everything is said in English first: by errors, notices, answers and helps, as plain strings, made where
 the facts are, often in another process or long ago (a dataset keeps its notices). That is what Python,
-JSON, files and logs get, whatever the language. It becomes another language in one place: where a
-command shows it (`bubblescope.render.text.plain_console`, `bubblescope.cli.help_text`).
+JSON, files and logs get, whatever the language. It becomes another language where a command shows it
+(`bubblescope.render.text.plain_console`, `bubblescope.cli.help_text`), and nowhere else.
 
-There, a catalogue of gettext (`locale/<language>/LC_MESSAGES/bubblescope.mo`, made from the `.po` beside
-it by `python -m catalogues`) has a translation for each text as it stands in the code, with a placeholder
-for each value: `f"{len(torn)} steps are torn"` is "{torn_count} steps are torn" there. What is to be shown is
-found in it as a whole, or else by the text with values in their places of which most letters agree; the
-values, which may be texts themselves ("3 ranks"), are translated in turn. What has no translation stays
-English as a whole sentence. `tests/unit/test_language.py` shows that there is none.
-
+There, a catalogue of gettext (`locale/<language>/LC_MESSAGES/bubblescope.mo`, which
+`python -m catalogues` makes of the `.po` beside it) has a translation for each text as it stands in the
+code, with a placeholder for each value that tells what it looks like:
+`f"{len(torn)} steps are torn, {units.percent(share)}"` is "{torn_count:,} steps are torn, {share:ns}".
+What is to be shown is found there word for word, or is the text with the most letters whose values
+("3 ranks" is a text too) leave no English word; or it is put together of such texts. What has no
+translation stays an English sentence as a whole.
 Numbers, units, names, options and paths stay as they are. English costs nothing: no catalogue is read.
+
+`tests/unit/test_language.py` shows that no text of the code lacks its translation, that each is found
+again with values in it, and that what commands print leaves no English behind.
 """
+# ruff: noqa: RUF001  Chinese punctuation is what is meant
 
 from __future__ import annotations
 
@@ -41,17 +45,30 @@ _WORD: Final = re.compile(r"(?<!\S)[('\"]*([a-z]+)[)'\",.;:]*(?!\S)")
 _LONGEST: Final = 2_000
 """Letters of a text that is compared with those that have values."""
 _STRONG: Final = 7
-"""Letters of a text of its own from which on its values may be of any words."""
+"""Letters of a text of its own from which on its values may be texts, whatever they look like."""
+_CLOSE: Final = "，。；：（"
+"""What stands close to the text before."""
+_CHINESE: Final = re.compile(r"[\u4e00-\u9fff]")
+_CERTAIN: Final = 25
+"""Letters of a text of its own from which on it is no other, whatever words its values have."""
 _WORDING: Final = "wording"
 """How values are named that are one of some words in the code."""
 _WAYS: Final = 64
 """Ways to find values in a text that are tried."""
-_JOINTS: Final = ((". ", "。"), ("; ", "；"), (" · ", " · "), (": ", "："), (", ", "，"), (" and ", "和"))
+_BEGINS: Final = re.compile(r"[\s,;:(.·]|(?<!\d)\d")
+"""How a value begins that stands right behind another."""
+_JOINTS: Final = (
+    (". ", "。"),
+    ("; ", "；"),
+    (" · ", " · "),
+    (": ", "："),
+    (", ", "，"),
+    (" and ", "和"),
+)
 """What stands between texts that were put together, in English and in Chinese."""
 
-_NUMBER: Final = r"[-+±–≥]?[\d.,]*"
-_MEASURE: Final = rf"{_NUMBER}(?: ?(?:ns|µs|ms|s|%))?"
-_LISTED: Final = r"\??\d[\d, :–-]*(?: and [\d,]+ more)?"
+_MEASURE: Final = r"(?:[-+±≥]?\d[\d.,]*(?:e[-+]?\d+)?(?: ?(?:ns|µs|ms|s|%))?|–|-?inf|nan)"
+_LISTED: Final = r"\??\d(?:[\d, :–-]*\d)?(?: and [\d,]+ more)?"
 _LOOKS: Final = {
     ",": re.compile(_MEASURE),
     "listed": re.compile(rf"[a-z][a-z -]* {_LISTED}"),
@@ -59,6 +76,7 @@ _LOOKS: Final = {
     "ns": re.compile(rf"{_MEASURE}(?: (?:to|±) {_MEASURE})?"),
     "r": re.compile(r"'[^']*'|\"[^\"]*\"|[^\s'\"]+|[(\[{].*[)\]}]", re.DOTALL),
     "numbers": re.compile(_LISTED),
+    "command_path": re.compile(r"bubblescope(?: [a-z]+)?"),
 }
 """What values look like of which a text tells it: {lost:,} a number, {idle:ns} with its unit, {name!r},
 {ranks:listed} "ranks 0, 2", {ranks:counted} "2 ranks"."""
@@ -155,13 +173,22 @@ class _Template(NamedTuple):
             for literal, field, _, _ in Formatter().parse(said)
         )
         own = "".join(parts)
+        unclear = parts[1:-1].count(
+            ""
+        )  # values right behind others: where one ends can only be guessed
         return cls(
-            (len(_LETTER.findall(own)), len(own)),
+            (len(_LETTER.findall(own)) - 3 * unclear, len(own)),
             tuple(parts),
             tuple(field for field, _ in values),
             tuple(_LOOKS.get(look or _named_look(field)) for field, look in values),
             said,
         )
+
+    @property
+    def is_sure(self) -> bool:
+        """Say whether a text that looks like this one is it: by its letters, or by its values."""
+        told = (None not in self.looks, *(looks in _PLAIN[1:] for looks in self.looks))
+        return self.weight[0] >= _STRONG or any(told)
 
     def values(self, text: str) -> Iterator[list[str]]:
         """Yield the values with which a text is this one; there may be several ways to see it."""
@@ -177,16 +204,26 @@ class _Template(NamedTuple):
             if start + len(follows) <= len(text) and self._fits(at, value):
                 yield [value]
             return
-        end = text.find(follows, start) if follows else start
-        while 0 <= end <= len(text):
+        for end in _ends(text, start, follows):
             if self._fits(at, text[start:end]):
                 for others in self._values(text, end + len(follows), at + 1):
                     yield [text[start:end], *others]
-            end = text.find(follows, end + 1) if follows else end + 1
 
     def _fits(self, at: int, value: str) -> bool:
         looks = self.looks[at]
         return looks is None or looks.fullmatch(value) is not None
+
+
+def _ends(text: str, start: int, follows: str) -> Iterator[int]:
+    """Yield where a value may end, given what follows; one that another follows ends with a word."""
+    if not follows:
+        yield from (at for at in range(start, len(text)) if _BEGINS.match(text, at))
+        yield len(text)
+        return
+    end = text.find(follows, start)
+    while end >= 0:
+        yield end
+        end = text.find(follows, end + 1)
 
 
 def _named_look(field: str) -> str:
@@ -204,9 +241,11 @@ class _Catalogue:
         self.exact = texts
         templates = [_Template.of(text, said) for text, said in texts.items() if "{" in text]
         templates.sort(key=lambda one: one.weight, reverse=True)
-        self._strong = [one for one in templates if one.weight[0] >= _STRONG]
-        self._weak = [one for one in templates if one.weight[0] < _STRONG]
-        self._words = {word for one in templates for part in one.parts for word in _WORD.findall(part)}
+        self._strong = [one for one in templates if one.is_sure]
+        self._weak = [one for one in templates if not one.is_sure]
+        self._words = {
+            word for one in templates for part in one.parts for word in _WORD.findall(part)
+        }
         self._words.update(word for text in texts for word in _WORD.findall(text))
         self._words -= _UNITS
         self._known: dict[str, str | None] = {}
@@ -221,13 +260,14 @@ class _Catalogue:
         return said
 
     def _found(self, text: str) -> str | None:
-        """Return the translation of a text, its spaces before and behind kept; None if there is none."""
+        """Return the translation of a text, with its spaces before and behind; None for none."""
         if text not in self._known:
             bare = text.strip()
             said = self._whole(bare) if _LETTER.search(bare) else None
             if said is not None:
                 head = text[: len(text) - len(text.lstrip())]
-                said = f"{head}{said}{text[len(head) + len(bare) :]}"
+                tail = text[len(head) + len(bare) :]
+                said = f"{said}{tail}" if said[0] in _CLOSE else f"{head}{said}{tail}"
             self._known[text] = said
         return self._known[text]
 
@@ -240,11 +280,12 @@ class _Catalogue:
             return None
         return (
             self._filled(self._strong, text)
+            or self._closest(text, _CERTAIN)
             or self._ended(text)
             or self._joined(text)
-            or self._filled(self._weak, text)
+            or (None if _CHINESE.search(text) else self._filled(self._weak, text))
             or self._measured(text)
-            or self._closest(text)
+            or self._closest(text, _STRONG)
         )
 
     def _filled(self, templates: list[_Template], text: str) -> str | None:
@@ -264,17 +305,18 @@ class _Catalogue:
 
     def _all(
         self, one: _Template, values: list[str]
-    ) -> tuple[list[str | None], int | None]:
-        """Return the translations of values, None for names and numbers, and how many are made of parts.
+    ) -> tuple[list[str | None], tuple[int, int, int] | None]:
+        """Return the translations of values, None for names and numbers, and how doubtful they are.
 
-        That is None if one of them has words that have no translation.
+        That is None if one of them has words that have no translation. Else it is how many are made of
+        parts, how far in front others are empty, and how short those are that look as they should.
         """
         said: list[str | None] = []
-        doubt = 0
-        sure = one.weight[0] >= _STRONG
+        made, empty, short = 0, 0, 0
         for field, value, looks in zip(one.fields, values, one.looks, strict=True):
-            some = sure and not field.startswith(_WORDING)
-            simple = " " not in value or value.strip() in self.exact or _LOOKS[","].fullmatch(value)
+            some = one.is_sure and not field.startswith(_WORDING)
+            bare = value.strip()
+            simple = " " not in bare or bare in self.exact or _LOOKS[","].fullmatch(bare)
             if not some and looks is None and not simple:
                 if self._left(value, None):
                     return said, None
@@ -284,12 +326,16 @@ class _Catalogue:
             said.append(found)
             if looks in _PLAIN and self._left(value, found):
                 return said, None
-            doubt += found is not None and value.strip() not in self.exact
-        return said, doubt
+            made += found is not None and value.strip() not in self.exact
+            empty += 0 if value else len(values) - len(said) + 1
+            short -= 0 if looks is None else len(value)
+        return said, (made, empty, short)
 
-    def _closest(self, text: str) -> str | None:
-        """Return the translation of a text that is sure to be one, though its values have other words."""
+    def _closest(self, text: str, least: int) -> str | None:
+        """Return the translation of a text that is one of so many letters, whatever its values are."""
         for one in self._strong:
+            if one.weight[0] < least:
+                continue
             ways = [
                 (sum(map(self._left, values, said)), values, said)
                 for values in islice(one.values(text), _WAYS)
@@ -300,7 +346,7 @@ class _Catalogue:
         return None
 
     def _left(self, text: str, said: str | None) -> int:
-        """Return how many words of a text are left in English: of those that are words, and no names."""
+        """Return how many words of a text are left in English, names aside."""
         if said is not None:
             return 0
         return sum(word in self._words for word in _WORD.findall(text))
@@ -313,7 +359,8 @@ class _Catalogue:
             if text.startswith(start) and (found := self._found(text[len(start) :])) is not None:
                 return f"{said}{found}"
         for end, said in ((".", "。"), (":", "："), (",", "，")):
-            if text.endswith(end) and (found := self._found(text[:-1])) is not None:
+            bare = text.removesuffix(end)
+            if bare != text and not bare.endswith(end) and (found := self._found(bare)) is not None:
                 return f"{found}{said}"
         return None
 
@@ -334,11 +381,14 @@ class _Catalogue:
                         return f"{before or head}{added.lstrip()}"
                 some = before is not None or behind is not None
                 named = joint == ": " and " " not in head  # a value of the data model, or an option
-                if some and (named or not self._left(head, before)) and not self._left(tail, behind):
+                if (
+                    some
+                    and (named or not self._left(head, before))
+                    and not self._left(tail, behind)
+                ):
                     return f"{before or head}{said}{behind or tail}"
                 head, there, _ = head.rpartition(joint)
         return None
-
 
     def _measured(self, text: str) -> str | None:
         """Return the translation of a text with a number before or behind it."""

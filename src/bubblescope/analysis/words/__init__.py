@@ -10,11 +10,11 @@ from bubblescope.model import units
 from bubblescope.model.language import template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from bubblescope.analysis.finding import Finding
 
-_TABLES: Final = {
+_TABLES: Final[dict[str, Mapping[Any, str]]] = {
     "use": english.USES,
     "bound": english.BOUNDS,
     "reason": english.REASONS,

@@ -1,7 +1,7 @@
 """What is to be printed, in the language of who reads it.
 
-What rich prints is made of texts; here they are exchanged, before any of them is measured, so that columns
-are as wide as what stands in them: a Chinese letter takes two columns of a terminal.
+What rich prints is made of texts; here they are exchanged before any of them is measured, so that
+columns are as wide as what stands in them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _column(column: Column) -> Column:
 
 
 def _text(shown: Text) -> Text:
-    """Return a text whose parts, each of a style of its own, are translated; or the whole, if it is known."""
+    """Return a text of which each part that has a style is translated; or the whole, if it is known."""
     whole = language.translated(shown.plain)
     ends = sorted({0, len(shown), *(at for span in shown.spans for at in (span.start, span.end))})
     if whole != shown.plain and len(ends) <= 2:

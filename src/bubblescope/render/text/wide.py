@@ -1,4 +1,5 @@
-"""Lines of texts whose letters are as wide as they are: Chinese has no spaces, and breaks almost anywhere."""
+"""Lines of Chinese: a letter is two columns wide, and a line may end behind almost any."""
+# ruff: noqa: RUF001  Chinese punctuation is what is meant
 
 from __future__ import annotations
 
@@ -6,13 +7,16 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len
-from rich.text import Lines, Text
+from rich.containers import Lines
+from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDE: Final = r"\u2e80-\u9fff\uff00-\uffef"
-_PIECE: Final = re.compile(rf"[{_WIDE}][、。〉》」』】〕！），．：；？］]*|[^\s{_WIDE}]+[、。！），：；？]*|\s+")
+_PIECE: Final = re.compile(
+    rf"[{_WIDE}][、。〉》」』】〕！），．：；？］]*|[^\s{_WIDE}]+[、。！），：；？]*|\s+"
+)
 """What a line is not broken within: a wide letter with what closes after it, a word, spaces."""
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff]")
 
@@ -35,7 +39,9 @@ def breaks(text: str, width: int) -> list[int]:
             ends.append(piece.start())
             used = 0
         used += cell_len(piece[0])
-        while used > width and piece[0].strip() and cell_len(piece[0]) == used:  # longer than a line
+        while (
+            used > width and piece[0].strip() and cell_len(piece[0]) == used
+        ):  # longer than a line
             used -= width
             if used > 0:
                 ends.append(piece.end() - used)
@@ -43,7 +49,7 @@ def breaks(text: str, width: int) -> list[int]:
 
 
 class Wide(Text):
-    """A text of wide letters: rich takes what stands between spaces for one word, however long it is."""
+    """Wide letters, which rich takes for one word up to the next space, however many there are."""
 
     def wrap(self, console: Console, width: int, **options: Any) -> Lines:
         """Return the lines of a text, none wider than that."""
