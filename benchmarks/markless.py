@@ -56,13 +56,25 @@ class Result(NamedTuple):
     named: str
     bubble: str
 
+    @property
+    def has_name(self) -> bool:
+        """Whether the schedule was given a name, and not refused one."""
+        return not self.named.startswith("-") and self.score.tasks > 0
+
+    @property
+    def is_named_right(self) -> bool:
+        """Whether that name is the schedule's, or of one that is equal for these sizes."""
+        return not self.named.endswith(": wrong")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("corpus", type=Path, help="folder of cases, each with a truth.json")
     parser.add_argument("--only", nargs="*", default=[], help="cases whose path begins with these")
     parser.add_argument("--make", action="store_true", help="make the cases that the corpus lacks")
-    parser.add_argument("--other", action="store_true", help="of the sizes that nothing was tuned by")
+    parser.add_argument(
+        "--other", action="store_true", help="of the sizes that nothing was tuned by"
+    )
     parser.add_argument("--damage", action="store_true", help="damaged versions of each case too")
     parser.add_argument(
         "--versions",
@@ -106,6 +118,8 @@ def main() -> None:
         if one.score.wrong_and_sure:
             said = f"{one.case}, {one.version}: {one.score.wrong_and_sure} wrong above 50 %"
             print(said, file=sys.stderr)
+        if one.has_name and not one.is_named_right:
+            print(f"{one.case}, {one.version}: {one.named}", file=sys.stderr)
     print(by_case([one for one in results if one.version == WHOLE]))
     if len(versions) > 1:
         print(by_version(results))
@@ -247,11 +261,16 @@ def by_case(results: list[Result]) -> str:
 def by_version(results: list[Result]) -> str:
     """Return the table of what was done to the cases."""
     sums: dict[str, scoring.Score] = {}
+    named: dict[str, list[bool]] = {}
     for one in results:
         sums.setdefault(one.version, scoring.Score()).add(one.score)
-    return table(
-        ("version", *COLUMNS), [row(version, *figures(total)) for version, total in sums.items()]
-    )
+        if one.has_name:
+            named.setdefault(one.version, []).append(one.is_named_right)
+    rows = []
+    for version, total in sums.items():
+        names = named.get(version, [])
+        rows.append(row(version, *figures(total), share(sum(names), len(names))))
+    return table(("version", *COLUMNS, "schedules named right, of named"), rows)
 
 
 def reliability(results: list[Result]) -> str:

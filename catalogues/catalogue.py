@@ -104,8 +104,9 @@ def as_mo(catalogue: Catalog) -> bytes:
 
 def problems(catalogue: Catalog) -> Iterator[str]:
     """Yield what is wrong with a catalogue: texts that it lacks, values that a translation lacks."""
+    code = wanted()
     there = {str(message.id): str(message.string) for message in catalogue if message.id}
-    for template, text in wanted().items():
+    for template, text in code.items():
         said = there.get(template)
         if not said:
             yield f"{text.path}:{text.line}: not translated: {template!r}"
@@ -113,7 +114,7 @@ def problems(catalogue: Catalog) -> Iterator[str]:
         values, given = fields(template), fields(said)
         if given - values or (values - given) - text.optional:
             yield f"{text.path}:{text.line}: {template!r} has other values than {said!r}"
-    for template in there.keys() - wanted().keys():
+    for template in there.keys() - code.keys():
         yield f"no code says {template!r}"
 
 

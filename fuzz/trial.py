@@ -205,7 +205,10 @@ def _without_one(folder: Path, random: Random) -> bool:
 def _held(folder: Path, but: Sequence[str]) -> list[tuple[str, int, int, int]]:
     """Return what is in a folder but for files of some names, so that a change shows."""
     found = []
-    for path in sorted(one for one in folder.rglob("*") if one.name not in but):
+    paths = sorted(folder.rglob("*"))
+    # What is written through a link is where that leads.
+    links = {one.readlink().name for one in paths if one.name in but and one.is_symlink()}
+    for path in (one for one in paths if one.name not in {*but, *links}):
         status = path.lstat()
         found.append((str(path), status.st_size, status.st_mtime_ns, status.st_mode))
     return found

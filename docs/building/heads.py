@@ -6,18 +6,19 @@ from typing import Final
 
 COMMANDS: Final = """# Commands
 
-`PATH` is a trace file, a folder, several of them, or a glob pattern, all of one run; the format
-is detected. `-h` or `--help` shows the same as here; `bubblescope -V` shows the version. [Exit
-codes](../report.md#exit-codes) are the same everywhere.
+`PATH` is a trace file, a folder, several of them, or a glob pattern, all of one run. The format
+is detected. `-h` or `--help` shows the same text as this page, and `bubblescope -V` shows the
+version. [Exit codes](../report.md#exit-codes) are the same for all commands.
 """
 
 SCHEDULES: Final = """# Schedules
 
-What `bubblescope schedules` lists: p devices, m micro-batches, v chunks on a device; `f`, `b`,
-`w` the lengths of a forward, an input gradient and a weight gradient; `fb` that of an overlapped
-pair; `i` the device, from 0; `Mw` the share of the activations that a weight gradient needs.
-*bubble* is the idle time of a device in a step, *memory* the most activations, in micro-batches
-of a p-th of the model. How to use them is in [schedules](../schedules.md).
+These are the schedules that `bubblescope schedules` lists. The letters mean: p devices, m
+micro-batches, v chunks on a device; `f`, `b`, `w` the lengths of a forward, an input gradient and
+a weight gradient; `fb` the length of an overlapped pair; `i` the device, from 0; `Mw` the share of
+the activations that a weight gradient needs. *bubble* is the idle time of a device in a step.
+*memory* is the most activations that a device holds, in micro-batches of a p-th of the model.
+[Schedules](../schedules.md) explains how to use them.
 
 """
 
@@ -25,23 +26,23 @@ READ: Final = """# Formats
 
 ## Read
 
-The format of a file is detected; `--source` names it. Each has a page among the guides.
+The format of a file is detected; `--source` states it. Each format has a page among the guides.
 
 """
 
 WRITTEN: Final = """
 ## Written
 
-By `bubblescope export` ([exports](../exports.md)), `simulate` and `Trace.export`. The formats
-that bubblescope itself defines are described in [files](files.md).
+`bubblescope export` ([exports](../exports.md)), `simulate` and `Trace.export` write these formats.
+[Files](files.md) describes the formats that bubblescope itself defines.
 
 """
 
 FILES: Final = """# Files
 
-The formats that bubblescope defines itself. Times are integer nanoseconds; `null` is what is not
-known. Columns and keys may be added; none is renamed or given another meaning while the version
-stays.
+These are the formats that bubblescope defines itself. Times are integer nanoseconds; `null` means
+"not known". Columns and keys may be added; none is renamed or given another meaning while the
+version stays.
 
 ## Recording: `rankNNNNN.bubbles`
 
@@ -50,8 +51,8 @@ stays.
 TIMELINE: Final = """
 ## Timeline: `.bubbles.parquet`
 
-A Parquet file with the table of tasks; the other tables and what is known of the run are in its
-metadata. `bubblescope.load` gives an equal timeline back. The columns are those of [the
+A Parquet file with the table of tasks. The other tables and the facts about the run are in its
+metadata. `bubblescope.load` returns an equal timeline. The columns are those of [the
 model](../model.md):
 
 ### `tasks`
@@ -73,20 +74,20 @@ hand](../unmarked.md#correcting-by-hand)).
 
 ## Plan: `.csv`
 
-A line for each device, a cell for each operation, as PyTorch's `_PipelineScheduleRuntime` reads
-and writes it ([schedules](../schedules.md)).
+There is a line for each device and a cell for each operation, as PyTorch's
+`_PipelineScheduleRuntime` reads and writes it ([schedules](../schedules.md)).
 """
 
 PYTHON: Final = """# Python
 
-[In Python](../python.md) says how it is used.
+[In Python](../python.md) explains how to use these functions.
 """
 
 JSON: Final = """# JSON
 
-What commands print with `--json`, and `to_json()` in Python. `schema` names its version: keys may
-be added while it stays, and none is renamed, removed or given another meaning. Times are integer
-nanoseconds; those since the Unix epoch exceed 2⁵³, so read them with a parser that keeps
-integers. The types here are those of the answers to the project's example traces, and each is
-also a JSON Schema. What the keys mean is in the guide of the command.
+Commands print this JSON with `--json`; in Python, `to_json()` returns it. `schema` names its
+version: while it stays, keys may be added, and none is renamed, removed or given another meaning.
+Times are integer nanoseconds. Times since the Unix epoch exceed 2⁵³, so read them with a parser
+that keeps integers. The types on this page are those of the answers to the project's example
+traces; each is also available as a JSON Schema. The guide of each command explains its keys.
 """

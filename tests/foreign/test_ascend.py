@@ -349,6 +349,19 @@ def test_a_profile_without_marks_says_how_to_get_them(tmp_path, table):
     assert timeline.run.warnings
 
 
+def test_marks_that_nothing_on_the_device_is_connected_to_are_as_good_as_none(tmp_path):
+    profile = Profile()
+    profile.range("forward_step", 1000, 2000)
+    path = profile.write(tmp_path)
+    with closing(sqlite3.connect(path)) as tables, tables:
+        tables.execute("UPDATE MSTX_EVENTS SET connectionId = NULL")
+
+    timeline = sources.load(tmp_path)  # of which a warning would be an error here
+
+    assert not len(timeline)
+    assert timeline.run.warnings
+
+
 def test_impossible_times_are_dropped(tmp_path):
     profile = Profile()
     for start, end in ((1000, 2000), (3000, 2500), (10**17, 10**17 + 5)):

@@ -244,7 +244,7 @@ def operating(document: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def make_corpus(folder: Path, wanted: Sequence[str] = (), other: bool = False) -> None:
-    """Make every case, or case of other sizes, that is not there yet and whose path begins as wanted."""
+    """Make each case, or case of other sizes, that is not there yet and whose path begins as wanted."""
     has_megatron = find_spec("megatron") is not None
     schedules = SCHEDULES + MEGATRON if has_megatron else SCHEDULES
     if other:

@@ -255,7 +255,7 @@ def test_traces_of_one_rank_are_read_together(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", ["missing", "cut", "other columns", "catalogue", "manifest", "path"]
+    "damage", ["missing", "cut", "a pipe", "other columns", "catalogue", "manifest", "path"]
 )
 def test_damage_is_one_sentence_that_names_the_file(tmp_path, damage):
     files = saved(random_run(3).timeline, tmp_path / "traces")
@@ -267,6 +267,9 @@ def test_damage_is_one_sentence_that_names_the_file(tmp_path, damage):
         table.unlink()
     elif damage == "cut":
         table.write_bytes(table.read_bytes()[:-50])
+    elif damage == "a pipe":
+        table.unlink()
+        os.mkfifo(table)
     elif damage == "other columns":
         pl.DataFrame({"step": [0], "rank": [0]}).write_parquet(table)
     elif damage == "catalogue":

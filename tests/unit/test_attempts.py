@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -88,10 +89,16 @@ def test_an_attempt_that_is_named_is_the_one(tmp_path):
         claim(attempt.folder, file_of(7))
 
 
-def test_an_attempt_without_its_manifest_is_read_and_never_joined_or_numbered_again(tmp_path):
+@pytest.mark.parametrize("instead", [None, os.mkfifo, Path.mkdir])
+def test_an_attempt_without_its_manifest_is_read_and_never_joined_or_numbered_again(
+    tmp_path, instead
+):
     for step in (0, 5):
         one_step(tmp_path, step)
-    (tmp_path / "attempt-0002" / "attempt.json").unlink()  # or it was left out of a copy
+    manifest = tmp_path / "attempt-0002" / "attempt.json"
+    manifest.unlink()  # or it was left out of a copy
+    if instead is not None:
+        instead(manifest)  # of which nothing is waited for
     assert bubblescope.load(tmp_path).steps == [5]
     one_step(tmp_path, 6)
     assert files_in(tmp_path) == {1: [0], 2: [0], 3: [0]}

@@ -140,14 +140,13 @@ def test_a_tensor_is_known_however_many_were_made_after_it(progress, origins, fo
 
 
 def test_a_tensor_in_the_place_of_one_that_is_gone_is_another(origins, progress, forwards, models):
-    ids = set()
-    for _ in range(8):
+    gone = [Tensor() for _ in range(100)]
+    ids = set(map(id, gone))
+    for one in gone:
         forwards((None, models[0]), {})
-        gone = Tensor()
-        ids.add(id(gone))
-        progress.note_forward(gone)
+        progress.note_forward(one)
         origins.of(None)  # so that they are looked up by their identity
-        del gone
-    others = [Tensor() for _ in range(8)]
+    del gone, one
+    others = [Tensor() for _ in range(1000)]
     assert ids & set(map(id, others))
-    assert [origins.of(one) for one in others] == [None] * 8
+    assert [origins.of(one) for one in others] == [None] * len(others)

@@ -238,7 +238,7 @@ def _fields(struct):
 
 def read(data):
     page = pypdfium2.PdfDocument(data)[0]
-    return page.get_size(), page.get_textpage().get_text_range()
+    return page.get_size(), page.get_textpage().get_text_bounded()
 
 
 def test_a_pdf_is_as_large_as_it_says_and_its_text_is_text(run):

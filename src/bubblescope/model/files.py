@@ -1,4 +1,4 @@
-"""Writing a file wholly or not at all."""
+"""Reading files and nothing else; writing a file wholly or not at all."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 _KEPT: Final = 50
 """Letters of a file's name in that of what is written beside it: no name has more than 255 bytes."""
+
+
+def read_file(path: Path) -> bytes:
+    """Return what a file holds that lies where others do, and so may be anything.
+
+    Raises:
+        OSError: It is missing or cannot be read, or is a pipe or a device, which may never end.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "is no file", str(path))
+    return path.read_bytes()
 
 
 @contextmanager

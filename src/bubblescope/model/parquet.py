@@ -48,9 +48,11 @@ def read(
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
     with panics_unprinted():
         scan = pl.scan_parquet(source, glob=False, hive_partitioning=False)
+        rows = (
+            scan.select(pl.len()).collect().item()
+        )  # of some columns, Polars 1.38 would read them
         if columns is not None:
             scan = scan.select(columns)
-        rows = scan.select(pl.len()).collect().item()
         most = max(_UNPACKED, _PACKED_WELL * size)
         if rows * len(scan.collect_schema()) * _VALUE > most:
             raise pl.exceptions.ComputeError(f"it claims to have {rows:,} rows in {size:,} bytes")

@@ -15,6 +15,7 @@ import msgspec
 
 from bubblescope.model.bounds import UNDECODABLE, Amount, Time
 from bubblescope.model.errors import SourceError
+from bubblescope.model.files import read_file
 from bubblescope.recording.arrow import END
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Attempt(NamedTuple):
     def start(self) -> Start | None:
         """Return what is known of the start; None if nothing is."""
         try:
-            return msgspec.json.decode((self.folder / MANIFEST).read_bytes(), type=Start)
+            return msgspec.json.decode(read_file(self.folder / MANIFEST), type=Start)
         except (OSError, *UNDECODABLE):
             return None
 

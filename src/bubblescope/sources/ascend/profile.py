@@ -134,7 +134,7 @@ def read_profile(path: Path, progress: Progress) -> Profile:
         "TASK",
         ["startNs", "endNs", "connectionId"],
         lambda piece: (
-            piece.filter(pl.col("connectionId") >= lowest) if marks.height else piece.clear()
+            piece.clear() if lowest is None else piece.filter(pl.col("connectionId") >= lowest)
         ),
     )
     ranges = (

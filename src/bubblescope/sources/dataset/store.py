@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bubblescope.model.errors import SourceError, reason
-from bubblescope.model.files import replacing
+from bubblescope.model.files import read_file, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """Return what a file holds."""
-        return (self.root / name).read_bytes()
+        return read_file(self.root / name)
 
     def write(self, name: str, content: bytes | memoryview) -> None:
         """Write a file beside its place, and rename it."""
