@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--all", "everything", is_flag=True, help="Every rank, gap and, in JSON, every stretch."
 )
-@lang_option(show_default=language.ENGLISH, default=None, help="Language of the sentences.")
+@lang_option(help="Language of what is printed; by default that of the environment.")
 @planned
 @reading
 def why(
