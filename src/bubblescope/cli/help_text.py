@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
 
 _ASKED: Final = "bubblescope.language"
+_HELP: Final = "Language of what is printed; by default that of the environment."
 _WHOLE: Final = 10_000
 """Letters of a command's summary, which is not to be cut before it is translated."""
 _EXTRA: Final = re.compile(r"(.*?)(?:  \[(.*)\])?", re.DOTALL)
@@ -125,7 +126,7 @@ def spoken(command: click.Command) -> click.Command:
     for one in command.commands.values() if isinstance(command, click.Group) else ():
         spoken(one)
     if not any("--lang" in one.opts for one in command.params):
-        lang_option(hidden=True)(command)
+        lang_option(hidden=True, help=_HELP)(command)
     return command
 
 
