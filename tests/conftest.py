@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from bubblescope.model import language
 from full import examples
 from viewing import browser, opened
 
@@ -25,3 +27,9 @@ settings.register_profile(
     max_examples=examples(100),
 )
 settings.load_profile("tests")
+
+
+@pytest.fixture(autouse=True)
+def _english():
+    """Forget the language that a command of a test before was asked for."""
+    language.use(language.ENGLISH)

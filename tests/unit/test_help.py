@@ -107,7 +107,7 @@ def test_json_and_output_are_spelt_alike():
 
 
 def test_the_version_has_a_short_option():
-    assert [option.opts for option in cli.params] == [["-V", "--version"]]
+    assert [option.opts for option in cli.params] == [["-V", "--version"], ["--lang"]]
 
 
 def test_an_example_keeps_its_lines():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from string import Formatter
 
 import numpy as np
 import pytest
@@ -11,9 +10,10 @@ from click.testing import CliRunner
 
 from bubblescope import Timeline
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.words import LANGUAGES, chinese, english, sentence
+from bubblescope.analysis.words import english, sentence
 from bubblescope.cli import cli
 from bubblescope.model.errors import TimelineError
+from bubblescope.model.language import LANGUAGES
 from bubblescope.model.provenance import Run
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
@@ -21,18 +21,8 @@ from bubblescope.schedules.simulate import Costs, simulate
 from injected import CAUSES, Fault, Job, fault, job
 
 
-def fields(text: str) -> set[str]:
-    return {name for _, name, _, _ in Formatter().parse(text) if name}
-
-
-def test_both_languages_say_the_same():
-    for table in ("SENTENCES", "NOTES"):
-        one, other = getattr(english, table), getattr(chinese, table)
-        assert one.keys() == other.keys()
-        for key in one:
-            assert fields(one[key]) == fields(other[key]), key
-    assert english.HEADINGS.keys() == chinese.HEADINGS.keys()
-    assert set(english.CAUSES) == set(chinese.CAUSES) == set(Cause)
+def test_every_cause_has_a_name():
+    assert set(english.CAUSES) == set(Cause)
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -224,8 +224,9 @@ def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
             against = f"the {others:,} other ranks of {_stages(held)}"
     else:
         against = "its other steps" if sometimes else "other stages"
-    when = f", in {slow.steps} of {units.count(slow.of, 'step')}" if sometimes else ""
-    return f"{said} against {against}{when}"
+    if sometimes:
+        return f"{said} against {against}, in {slow.steps:,} of {units.count(slow.of, 'step')}"
+    return f"{said} against {against}"
 
 
 def _heavy(usual: pl.DataFrame) -> dict[int, str]:

@@ -17,8 +17,10 @@ from typing import Final, NoReturn
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from bubblescope.cli.help_text import Spoken, lang_option, spoken, summary
 from bubblescope.cli.manners import example
 from bubblescope.cli.outlet import Outlet
+from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.registry import Registry
 from bubblescope.model.version import __version__
@@ -85,6 +87,8 @@ COMMANDS: Final[Registry[click.Command]] = Registry(
 class _Commands(click.Group):
     """The commands, each imported only to be run: importing takes longer than most of their work."""
 
+    context_class = Spoken
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order of the alphabet."""
         return sorted({*super().list_commands(ctx), *COMMANDS})
@@ -93,8 +97,10 @@ class _Commands(click.Group):
         """Import a command."""
         if cmd_name not in _START_JOBS:
             os.environ.setdefault("_RJEM_MALLOC_CONF", _RETURN_MEMORY)
-        own = super().get_command(ctx, cmd_name)
-        return own if own is not None or cmd_name not in COMMANDS else COMMANDS[cmd_name]
+        command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in COMMANDS:
+            command = COMMANDS[cmd_name]
+        return None if command is None else spoken(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, by what people want."""
@@ -119,9 +125,9 @@ class _Commands(click.Group):
 
     def _summary(self, ctx: click.Context, name: str, width: int) -> str:
         if name in _OURS:
-            return click.Command(name, help=_OURS[name][1]).get_short_help_str(width)
+            return summary(click.Command(name, help=_OURS[name][1]), width)
         command = self.get_command(ctx, name)
-        return command.get_short_help_str(width) if command else ""
+        return summary(command, width) if command else ""
 
 
 @click.group(
@@ -132,6 +138,7 @@ class _Commands(click.Group):
     ),
 )
 @click.version_option(__version__, "-V", "--version", prog_name="bubblescope")
+@lang_option(help="Language of reports, messages and helps; by default that of the environment.")
 def cli() -> None:
     """The profiler for pipeline-parallel training.
 
@@ -155,6 +162,7 @@ def main() -> NoReturn:
     gc.set_threshold(_OBJECTS)
     atexit.register(gc.freeze)  # or Python looks through all there is before it ends
     sys.stdout, sys.stderr = Outlet(sys.stdout), Outlet(sys.stderr)
+    language.use(language.of_environment(os.environ))
     try:
         code = cli.main(
             prog_name="bubblescope", complete_var="_BUBBLESCOPE_COMPLETE", standalone_mode=False
@@ -167,7 +175,7 @@ def main() -> NoReturn:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" (see `{context.command_path} --help`)" if context else ""
-        _fail(error.format_message() + hint, 2)
+        _fail(error.format_message(), 2, hint)
     except click.Abort:
         _fail("interrupted", 130)
     except OSError as error:
@@ -177,10 +185,11 @@ def main() -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str, code: int) -> NoReturn:
+def _fail(message: str, code: int, hint: str = "") -> NoReturn:
     from rich.text import Text  # noqa: PLC0415  slow, and seldom needed
 
     from bubblescope.cli.console import err  # noqa: PLC0415  as above
 
-    err.print(Text.assemble(("error  ", "bold red"), message), soft_wrap=True)
+    said = Text.assemble(("error  ", "bold red"), message, (hint, "none"))
+    err.print(said, soft_wrap=True)
     sys.exit(code)

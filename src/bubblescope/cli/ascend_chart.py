@@ -14,6 +14,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out, print_json, warn
+from bubblescope.cli.help_text import SpokenGroup
 from bubblescope.cli.manners import example
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.cli.values import Parsed
@@ -46,7 +47,7 @@ def _ranks(text: str) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-class _DefaultsToCluster(click.Group):
+class _DefaultsToCluster(SpokenGroup):
     """Takes options without a command for those of `cluster`, as msprof-analyze does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from bubblescope.sources import SOURCES
 def formats() -> None:
     """List the formats that can be read and written."""
     for name, source in sorted(SOURCES.items()):
-        out.print(Text(f"reads   {name:10} {source.summary}"), soft_wrap=True)
+        said = Text.assemble((f"reads   {name:10} ", "none"), (source.summary, "none"))
+        out.print(said, soft_wrap=True)
     for name, written in FORMATS.items():
-        out.print(Text(f"writes  {name:10} {written.summary}"))
+        out.print(Text.assemble((f"writes  {name:10} ", "none"), (written.summary, "none")))

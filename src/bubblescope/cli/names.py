@@ -15,6 +15,7 @@ from bubblescope.cli.workers import Sectioned
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.files import replacing
 from bubblescope.render.text.sections import narrow_table
+from bubblescope.render.text.translated import Verbatim
 from bubblescope.sources.structure.written import names_file
 
 
@@ -58,7 +59,7 @@ def names(paths: tuple[str, ...], everything: bool, inferred: Path | None, **opt
     ordered = sorted(shapes.items(), key=lambda item: (item[1][2] is None, -item[1][0], item[0]))
     shown = ordered if everything else ordered[:40]
     for shape, (count, seen, kind) in shown:
-        table.add_row(f"{count:,}", Text(shape), Text(seen), kind or Text("–", "dim"))
+        table.add_row(f"{count:,}", Verbatim(shape), Verbatim(seen), kind or Text("–", "dim"))
     out.print(table)
     if len(shown) < len(ordered):
         out.print(Text(f"and {len(ordered) - len(shown)} more; --all shows them", "dim"))

@@ -36,8 +36,13 @@ def schedules(names: tuple[str, ...], as_json: bool) -> None:
         if one.bubble:
             exact = {"": "approximate", "True": "exact"}.get(one.exact, f"exact if {one.exact}")
             out.print(
-                Text.assemble("  bubble  ", one.bubble, (f"  of the {one.over}, {exact}", "dim"))
+                Text.assemble(
+                    ("  bubble  ", "none"),
+                    one.bubble,
+                    (f"  of the {one.over}", "dim"),
+                    (f", {exact}", "dim"),
+                )
             )
         if one.memory:
-            out.print(Text.assemble("  memory  ", one.memory))
+            out.print(Text.assemble(("  memory  ", "none"), one.memory))
         out.print(Text(f"  {one.source}", "dim"), soft_wrap=True)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bubblescope.analysis.words import LANGUAGES
 from bubblescope.cli.console import Bar, out, print_json, warn
+from bubblescope.cli.help_text import asked, lang_option
 from bubblescope.cli.in_pieces import in_pieces
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.cli.workers import Sectioned
+from bubblescope.model import language
 from bubblescope.render.text.why import Explanation
 
 if TYPE_CHECKING:
@@ -24,34 +25,27 @@ if TYPE_CHECKING:
 @click.option(
     "--all", "everything", is_flag=True, help="Every rank, gap and, in JSON, every stretch."
 )
-@click.option(
-    "--lang",
-    "language",
-    type=click.Choice(LANGUAGES),
-    default="en",
-    show_default=True,
-    help="Language of the sentences.",
-)
+@lang_option(help="Language of what is printed; by default that of the environment.")
 @planned
 @reading
 def why(
     paths: tuple[str, ...],
     as_json: bool,
     everything: bool,
-    language: str,
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
     """Explain why devices are idle, and what to do about it."""
     quiet = options["quiet"]
+    spoken = asked() or (language.ENGLISH if as_json else language.current())
     parts = in_pieces(paths, options, also=also, explained=True)
     if parts is not None:
-        timeline, found = parts.drawn, Explanation.of_pieces(parts, language)
+        timeline, found = parts.drawn, Explanation.of_pieces(parts, spoken)
     else:
         timeline = read(paths, **options)
         need_tasks(timeline)
         with Bar(quiet=quiet) as bar:
-            found = Explanation.of(timeline, also=also, language=language, progress=bar)
+            found = Explanation.of(timeline, also=also, language=spoken, progress=bar)
     if as_json:
         print_json(found.to_dict(gaps=everything))
         return

@@ -48,8 +48,9 @@ def counted(timeline: Timeline, overview: Overview) -> list[str]:
 def _counted(timeline: Timeline, steps: int, tasks: int, length_ns: int) -> list[str]:
     hosts = timeline.ranks["host"].n_unique()
     said = [
-        units.count(timeline.ranks.height, "rank")
-        + (f" on {units.count(hosts, 'host')}" if hosts > 1 else ""),
+        f"{units.count(timeline.ranks.height, 'rank')} on {units.count(hosts, 'host')}"
+        if hosts > 1
+        else units.count(timeline.ranks.height, "rank"),
         units.count(steps, "step"),
         units.count(tasks, "task"),
         units.duration(length_ns),

@@ -1,35 +1,26 @@
-"""Findings as sentences, in English and Chinese."""
+"""Findings as sentences, in each language that `bubblescope.model.language` knows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.words import chinese, english
+from bubblescope.analysis.words import english
 from bubblescope.model import units
+from bubblescope.model.language import template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from bubblescope.analysis.finding import Finding
 
-LANGUAGES: Final = ("en", "zh")
-"""Names of the languages."""
-
-_CAUSES: Final = {"en": english.CAUSES, "zh": chinese.CAUSES}
-_HEADINGS: Final = {"en": english.HEADINGS, "zh": chinese.HEADINGS}
-_NOTES: Final = {"en": english.NOTES, "zh": chinese.NOTES}
-_SENTENCES: Final = {"en": english.SENTENCES, "zh": chinese.SENTENCES}
-_TABLES: Final = {
-    name: {"en": getattr(english, table), "zh": getattr(chinese, table)}
-    for name, table in {
-        "use": "USES",
-        "bound": "BOUNDS",
-        "reason": "REASONS",
-        "place": "PLACES",
-        "pause": "PAUSES",
-        "what": "SPENT",
-    }.items()
+_TABLES: Final[dict[str, Mapping[Any, str]]] = {
+    "use": english.USES,
+    "bound": english.BOUNDS,
+    "reason": english.REASONS,
+    "place": english.PLACES,
+    "pause": english.PAUSES,
+    "what": english.SPENT,
 }
 """Values that are words themselves, by the name of the value."""
 _UNITS: Final[dict[str, Callable[[Any], str]]] = {
@@ -43,7 +34,7 @@ _UNITS: Final[dict[str, Callable[[Any], str]]] = {
 
 def cause_name(cause: Cause, language: str) -> str:
     """Return the name of a cause."""
-    return _CAUSES[language][cause][0]
+    return template(english.CAUSES[cause][0], language)
 
 
 def word(sort: str, value: Any, language: str) -> str:
@@ -53,28 +44,27 @@ def word(sort: str, value: Any, language: str) -> str:
     """
     if isinstance(value, Cause):
         return cause_name(value, language)
-    name: str = _TABLES[sort][language].get(value, value)
-    return name
+    return template(_TABLES[sort].get(value, value), language)
 
 
 def meaning(cause: Cause, language: str) -> str:
     """Return one line on what a cause is."""
-    return _CAUSES[language][cause][1]
+    return template(english.CAUSES[cause][1], language)
 
 
 def heading(key: str, language: str) -> str:
     """Return the heading of a table or column."""
-    return _HEADINGS[language][key]
+    return template(english.HEADINGS[key], language)
 
 
 def note(key: str, language: str, **values: Any) -> str:
     """Return what is printed beside a table."""
-    return _NOTES[language][key].format(**_written(values, language))
+    return template(english.NOTES[key], language).format(**_written(values, language))
 
 
 def sentence(finding: Finding, language: str) -> str:
     """Return a finding as a sentence."""
-    words = _SENTENCES[language][finding.role, finding.key]
+    words = template(english.SENTENCES[finding.role, finding.key], language)
     return words.format(**_written(finding.values, language))
 
 

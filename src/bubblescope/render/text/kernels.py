@@ -15,6 +15,7 @@ from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import narrow_table, titled, warnings_of
+from bubblescope.render.text.translated import Verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,7 +195,8 @@ class _Fitted:
         words = range(len(self._numbers), len(self._numbers) + len(self._words))
         for row in self._rows:
             cells = [row[at] for at in (*kept, *words)]
-            table.add_row(*cells[:-1], name or cells[-1])
+            last = name or cells[-1]  # of a kernel, mostly
+            table.add_row(*cells[:-1], Verbatim(last) if self._words[-1] in _HEADS else last)
         return table
 
 
@@ -227,7 +229,7 @@ def _compared(of: Against, *, everything: bool) -> RenderableType:
     others = [one for one in of.effects if one.use != Use.COMPUTE.value and one.difference_ns]
     limit = sys.maxsize if everything else _EFFECTS
     for one in compute[:limit]:
-        table.add_row(*_effect(one), one.name)
+        table.add_row(*_effect(one), Verbatim(one.name))
     if rest := compute[limit:]:
         parts = [sum(getattr(one, name) for one in rest) for name in _PARTS]
         table.add_row("", "", *map(units.signed, parts), f"{len(rest)} other computing kernels")
@@ -240,7 +242,7 @@ def _compared(of: Against, *, everything: bool) -> RenderableType:
         beside = _numbers(_OF_EFFECTS, ["name"])
         beside.columns[-1].header = "in all, hidden or not"
         for one in others[: limit if everything else _EFFECTS // 2]:
-            beside.add_row(*_effect(one), one.name, style="dim")
+            beside.add_row(*_effect(one), Verbatim(one.name), style="dim")
         lines.append(beside)
     steps = f"{units.count(len(of.steps), 'step')}: " if of.steps else ""
     place = "" if of.stage is None else f", both of stage {of.stage}"

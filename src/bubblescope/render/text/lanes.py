@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 import polars as pl
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
 from bubblescope.analysis.overview import Overview, evenly
-from bubblescope.model import units
+from bubblescope.model import language, units
 from bubblescope.model.arrays import in_blocks
 from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.render.palette import UNKNOWN_GROUND
@@ -151,10 +152,11 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
         idle = "." if options.ascii_only else "·"
         room = max(_LEAST, options.max_width // 2)
         titles = {rank: _cut(title, room, options) for rank, title in self.titles.items()}
-        room = max(map(len, titles.values()))
+        titles = {rank: language.translated(title) for rank, title in titles.items()}
+        room = max(map(cell_len, titles.values()))
         cells = max(_LEAST, options.max_width - room - 1)
         for rank, lane in self.sampled(2 * cells if coloured else cells).items():
-            yield Segment(titles[rank].ljust(room + 1), _DIM)
+            yield Segment(titles[rank] + " " * (room + 1 - cell_len(titles[rank])), _DIM)
             yield from _halves(lane, idle) if coloured else _letters(lane, idle)
             yield Segment.line()
         yield Segment(" " * (room + 1) + self._axis(cells, options), _DIM)
@@ -183,13 +185,13 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
                 mark, style = "█", Style(color=UNKNOWN_GROUND[kind])
             elif kind:
                 mark, style = LETTERS[kind], Style()
-            entry = f" {name}   "
-            if x and x + len(entry) - 2 > width:
+            entry = f" {language.translated(name)}   "
+            if x and x + cell_len(entry) - 2 > width:
                 yield Segment.line()
                 x = 0
             yield Segment(mark, style)
             yield Segment(entry[: max(0, width - x - 1)], _DIM)
-            x += 1 + len(entry)
+            x += 1 + cell_len(entry)
         yield Segment.line()
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from bubblescope.model import language
 from bubblescope.model.plain_text import visible
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class PlainConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         """Render something, and what it is made of in turn."""
+        if language.current() != language.ENGLISH:
+            from bubblescope.render.text.translated import translated  # noqa: PLC0415  English needs none
+
+            renderable = translated(renderable)
         if isinstance(renderable, str):
             renderable = self.render_str(renderable)
         if isinstance(renderable, Text):
