@@ -28,7 +28,7 @@ PACKAGE: Final = ROOT / "src" / "bubblescope"
 
 _HEAD: Final = """\
 # What bubblescope says. `python -m catalogues` brings the texts up to date with the code, keeps the
-# translations, and names what is left to do. Terms are those of docs/zh/terms.csv."""
+# translations, and names what is left to do. Terms are those of docs/zh/glossary.md."""
 _MADE: Final = datetime(2026, 11, 23, tzinfo=timezone.utc)
 """When catalogues were made, which gettext wants to know: no two differ for their dates alone."""
 _ERRORS: Final = (

@@ -43,6 +43,8 @@ WORDS: Final = (
     "copies",
     "communication",
     "copy",
+    "longest span",
+    "over ideal",
     "excess",
     "warm-up",
     "steady",

@@ -214,7 +214,7 @@ def test_columns_line_up_and_names_of_traces_stay():
     table.add_row(Verbatim("exposed communication"), "100.00 %")
     language.use("zh")
     head, first, second = shown(table)
-    assert first.startswith("暴露的通信")
+    assert first.startswith("未掩盖通信")
     assert second.startswith("exposed communication")
     ends = [cell_len(line.rstrip()) for line in (head, first, second)]
     assert ends[0] == ends[1] == ends[2]
