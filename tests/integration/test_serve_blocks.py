@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -144,7 +145,7 @@ WARM_UP = list(Cause).index(Cause.WARM_UP)
         ("task", [[word("rank", 1)]]),
         ("task", [[word("kind", FORWARD), word("microbatch", 1)]]),
         ("task", [[word("kind", BACKWARD), word("step", 1, negated=True)]]),
-        ("task", [[word("length", 5e6, 1e12)], [word("slowness", 1.01, 100)]]),
+        ("task", [[word("length", 5e6, 1e12)], [word("stage", 0)]]),
         ("task", [[word("standing", text="odd")], [word("name", text="1")]]),
         ("gap", [[word("length", 1e6, 1e12)]]),
         ("gap", [[word("cause", WARM_UP)], [word("host", text="0"), word("step", 0, 1)]]),
@@ -168,6 +169,7 @@ def test_the_page_tells_of_the_whole_run(pair):
     told, data = pair.levels.told(), pair.data.told
     apart = {  # what there is of one that is held whole, and what is looked at in some steps
         *("names", "overlays", "whatif", "verdict", "notes", "ranks", "standings", "spread"),
+        *("communicating", "groups"),
     }
     for field in data.__struct_fields__:
         if field not in apart:
@@ -233,7 +235,8 @@ def test_it_is_served(pair):
         assert status == 200
         assert b'"served":true' in page
         assert get(server, "window", **window(ranks="0"))[0] == 200
-        assert get(server, "find", query="rank:0")[0] == 200
+        search = Search(what="task", sets=[[word("rank", 0)]])
+        assert get(server, "find", search=msgspec.json.encode(search).decode())[0] == 200
         assert get(server, "totals", start=0, end=10, ranks="0")[0] == 200
         assert b"what-ifs" in get(server, "whatif", ask="--stage 2=0.5")[2]
 

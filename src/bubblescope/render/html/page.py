@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bubblescope.model import language
 from bubblescope.model.arrays import give_back
 from bubblescope.model.files import replacing
 from bubblescope.model.plain_text import inert_json, visible
@@ -21,6 +22,7 @@ from bubblescope.model.progress import SILENT
 from bubblescope.render.html.data import Outline
 from bubblescope.render.html.kernels import need_room
 from bubblescope.render.html.packing import packed
+from bubblescope.render.html.page_language import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,8 +34,11 @@ if TYPE_CHECKING:
     from bubblescope.render.html.packing import Packed
     from bubblescope.render.html.schema import Head, TableName
 
+_TAGS: Final = {"en": "en", "zh": "zh-CN"}
+"""What HTML calls the languages that there are."""
+
 _BEFORE: Final = """<!doctype html>
-<html lang="en">
+<html lang="{lang}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
@@ -123,10 +128,11 @@ def _parts(
     """Yield the page's text in parts, so that a large one need not be there as a whole."""
     script, style = _asset("bundle.js"), _asset("bundle.css")
     yield _BEFORE.format(
+        lang=_TAGS[language.current()],
         policy=policy(connect=connect),
         title=_inert(head.title),
         style=style,
-        head=_json(head),
+        head=_json(spoken(head)),
         script=script,
     )
     for name, table in tables.items():
