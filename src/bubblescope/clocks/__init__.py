@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.clocks.evidence import TIMES, Evidence
 from bubblescope.clocks.solution import (
     ROUNDING_NS,
     Clocks,
@@ -26,6 +25,7 @@ from bubblescope.clocks.solution import (
     connected,
     solve,
 )
+from bubblescope.clocks.tightest_pairs import TIMES, Evidence
 from bubblescope.model import units
 from bubblescope.model.provenance import ClockReport, Notice
 from bubblescope.model.timeline import Timeline

@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.clocks import Correction, as_it_is, clocks_of, settled
-from bubblescope.clocks.evidence import Evidence
+from bubblescope.clocks.tightest_pairs import Evidence
 from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline

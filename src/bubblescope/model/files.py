@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -73,7 +72,7 @@ def _number(said: str) -> int | None:
 
 def _new_beside(path: Path) -> Path:
     """Make an empty file that nobody else has and only those may read who may read what it replaces."""
-    partial = path.with_name(f".{path.name[:_KEPT]}.{secrets.token_hex(4)}")
+    partial = path.with_name(f".{path.name[:_KEPT]}.{os.urandom(4).hex()}")
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     if path.exists():
         if not os.access(path, os.W_OK):
