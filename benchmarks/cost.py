@@ -99,6 +99,14 @@ def make(steps: int, *, seed: int = 0) -> Timeline:
     return Timeline(pl.concat([tasks, pauses], how="diagonal"), ranks)
 
 
+def _without_empty_columns(trace: Path) -> None:
+    """Leave out what no task has: other versions may not know all columns."""
+    tasks, metadata = pl.read_parquet(trace), pl.read_parquet_metadata(trace)
+    known = [column.name for column in tasks if column.null_count() < len(column)]
+    own = {name: text for name, text in metadata.items() if name.startswith("bubblescope.")}
+    tasks.select(known).write_parquet(trace, metadata=own)
+
+
 def cost(source: Path, arguments: list[str], answer: Path) -> Cost:
     """Run the command of a source folder, and return what its process took."""
     begin = time.perf_counter()
@@ -143,6 +151,7 @@ def main() -> None:
             count = len(run.tasks)
             write(run, trace, to="parquet")
             del run
+            _without_empty_columns(trace)
             for command in asked.only:
                 arguments = [
                     *COMMANDS[command],

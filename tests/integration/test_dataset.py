@@ -6,7 +6,9 @@ import json
 import os
 import pickle
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,20 +20,25 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 import kineto_maker
 from ascend_maker import Profile, sizes
 from bubblescope import SourceError, Timeline, TimelineError, sources
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.pieces.kernels_of_pieces import kernels_of
 from bubblescope.analysis.pieces.study_of_pieces import study_of
 from bubblescope.datasets.building import Dataset, DatasetError
 from bubblescope.datasets.dataset_pieces import pieces_of
+from bubblescope.datasets.kept import keeping
 from bubblescope.engine import engine
 from bubblescope.model.provenance import Notice, Origin, Run
 from bubblescope.record import Recorder
+from bubblescope.render.text.kernels import Kernels
 from bubblescope.render.text.report import Report
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
+from bubblescope.sources.dataset.catalogue import catalogue_of
 from bubblescope.sources.dataset.store import store_of
 from commands import called
 from dealt_runs import disturbed
@@ -530,12 +537,70 @@ def test_what_is_said_of_a_dataset_in_pieces_is_what_is_said_of_all_of_it(tmp_pa
     whole = sources.load(root)
     random = np.random.default_rng(seed)
     size = int(random.integers(1, max(2, len(whole))))
-    pieces = pieces_of(store_of(root), engine(workers=1), size=size)
-    found = study_of(pieces, sent)
-    mine, its = Report.of_pieces(found).to_dict(), Report.of(whole).to_dict()
-    assert _plain(mine) == _plain(its)
-    if found.study.ledger is not None:
-        assert str(Explanation.of_pieces(found)) == str(Explanation.of(whole))
+    with keeping(catalogue_of(store_of(root))) as kept:
+        for held in (None, kept):  # parts that are read each time, and once
+            pieces = pieces_of(store_of(root), engine(workers=1), size=size, kept=held)
+            found = study_of(pieces, sent)
+            mine, its = Report.of_pieces(found).to_dict(), Report.of(whole).to_dict()
+            assert _plain(mine) == _plain(its)
+            short = Report.of_pieces(study_of(pieces, sent, explained=False)).to_dict()
+            assert _plain(short) == _plain(its)
+            if found.study.ledger is not None:
+                assert str(Explanation.of_pieces(found)) == str(Explanation.of(whole))
+        assert len([*kept.folder.iterdir()]) == len(pieces.parts)
+    assert not kept.folder.exists()
+
+
+def test_parts_are_kept_where_there_is_room_and_those_of_killed_commands_removed(
+    tmp_path, monkeypatch
+):
+    run = random_run(2).timeline
+    dataset(tmp_path / "set", *saved(run, tmp_path / "traces"))
+    store = store_of(tmp_path / "set")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for pid in (gone.pid, os.getpid()):  # of a command that was killed, and of one that runs
+        (tmp_path / f"bubblescope-parts-{socket.gethostname()}-{pid}-x").mkdir()
+    with keeping(catalogue_of(store)) as kept:
+        assert kept.folder.is_dir()
+    left = [one.name.split("-")[-2] for one in tmp_path.glob("bubblescope-parts-*")]
+    assert left == [str(os.getpid())]
+    room = shutil.disk_usage(tmp_path)._replace(free=2 * len(run))
+    monkeypatch.setattr("bubblescope.datasets.kept.shutil.disk_usage", lambda _: room)
+    with keeping(catalogue_of(store)) as kept:
+        assert kept is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_clocks_are_corrected_in_pieces_as_they_are_at_once(tmp_path, seed):
+    """To the nanosecond: clocks that are off and drift, of parts of one step or of several."""
+    random = np.random.default_rng(seed)
+    made = Job(generate("1f1b", 4, 8), replicas=2, steps=7, jitter=0.2, seed=seed).play()
+    host = made.tasks["rank"].to_numpy() // 2
+    off, drift = random.normal(0, 2e6, 4).astype(int), random.normal(0, 2e-5, 4) * (seed % 2)
+    moved = {
+        name: made.tasks[name] + off[host] + (made.tasks[name].to_numpy() * drift[host]).astype(int)
+        for name in ("start_ns", "end_ns")
+    }
+    tasks = made.tasks.with_columns(busy_ns=None, host_start_ns=None, host_end_ns=None, **moved)
+    ranks = made.ranks.with_columns(host=pl.format("node{}", pl.col("rank") // 2))
+    root = tmp_path / "set"
+    dataset(root, *saved(Timeline(tasks, ranks), tmp_path / "traces"), block_steps=1 + seed)
+    whole = sources.load(root, clock="solve")
+    assert whole.run.clock.method == "solved"
+    assert whole.run.clock.violations_before > 0 == whole.run.clock.violations_after
+    size = int(random.integers(1, len(whole)))
+    with keeping(catalogue_of(store_of(root))) as kept:
+        pieces = pieces_of(store_of(root), engine(workers=1), clock="solve", size=size, kept=kept)
+        parts = [pieces.part(index) for index in range(len(pieces.parts))]
+        again = [pieces.part(index) for index in range(len(pieces.parts))]
+    assert pieces.run.clock == whole.run.clock
+    assert pieces.ranks.equals(whole.ranks)
+    assert all(part.tasks.equals(other.tasks) for part, other in zip(parts, again, strict=True))
+    both = pl.concat([part.tasks for part in parts])
+    by = ["rank", "lane", "start_ns", "end_ns"]
+    assert both.sort(by).equals(whole.tasks.sort(by))
 
 
 def sent(work, jobs):
@@ -546,25 +611,85 @@ def sent(work, jobs):
 
 def _plain(said):
     said["warnings"] = sorted(said["warnings"], key=str)
-    said["notes"] = sorted(
-        (one for one in said["notes"] if one["code"] != "clocks-sampled"), key=str
-    )
+    said["notes"] = sorted(said["notes"], key=str)
     return said
 
 
-def test_report_and_why_look_at_large_datasets_in_pieces(tmp_path, monkeypatch):
+def test_report_why_and_stragglers_look_at_large_datasets_in_pieces(tmp_path, monkeypatch):
     run = Job(generate("1f1b", 2, 4), replicas=2, steps=6, jitter=0.1, seed=4).play()
     root = tmp_path / "set"
     dataset(root, *saved(run, tmp_path / "traces"))
-    whole = [called(name, root, "-q", cwd=tmp_path) for name in ("report", "why")]
+    whole = [called(name, root, "-q", cwd=tmp_path) for name in ("report", "why", "stragglers")]
     monkeypatch.setattr("bubblescope.cli.in_pieces.ENOUGH", len(run) // 2)
     monkeypatch.setattr("bubblescope.cli.reading.ENOUGH", len(run) // 2)
-    for name, one in zip(("report", "why"), whole, strict=True):
+    for name, one in zip(("report", "why", "stragglers"), whole, strict=True):
         parts = called(name, root, "-q", cwd=tmp_path)
         assert (parts.returncode, parts.stdout) == (0, one.stdout), parts.stderr
         assert "sampled" not in parts.stdout
-    few = called("stragglers", root, cwd=tmp_path)
-    assert "of the dataset's 6 steps, 3 were read" in " ".join(few.stdout.split())
+    few = called("whatif", root, "--stage", "1=1.2", cwd=tmp_path)
+    assert "of the dataset's 6 steps, 3 were read" in " ".join(few.stderr.split())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_kernels_in_pieces_are_those_of_all_of_it(tmp_path, monkeypatch, seed):
+    """Sums, medians and percentiles to the nanosecond; spreads as far as sums of floats go."""
+    run = with_kernels(seed)
+    root = tmp_path / "set"
+    dataset(root, *saved(run, tmp_path / "traces"), block_steps=1 + seed % 2, activities=True)
+    whole = sources.load(root, activities=True)
+    for by in (None, ("name",), ("stage", "rank", "use"), ("full", "kind")):
+        known = Kernels.of(whole, by=by)
+        pieces = pieces_of(store_of(root), engine(workers=1), size=1 + 40 * seed)
+        found = Kernels.of_pieces(kernels_of(pieces, sent, by=by))
+        spreads = ["microbatch_spread", "rank_spread"]
+        key = list(known.by)
+        one, other = (each.table.sort(key) for each in (found, known))
+        assert one.drop(spreads).equals(other.drop(spreads))
+        assert_frame_equal(one.select(spreads), other.select(spreads))
+        assert found.against == known.against
+        for name in ("total_ns", "device_ns", "devices"):
+            assert getattr(found, name) == getattr(known, name)
+    monkeypatch.setattr("bubblescope.cli.in_pieces.ENOUGH", 1)
+    parts = called("kernels", root, "-q", cwd=tmp_path)
+    monkeypatch.undo()
+    assert (parts.returncode, parts.stdout) == (
+        0,
+        called("kernels", root, "-q", cwd=tmp_path).stdout,
+    )
+
+
+def with_kernels(seed):
+    """A run of some ranks with kernels of a few names, of tasks and of none, in steps and in none."""
+    random = np.random.default_rng(seed)
+    ranks, steps, each = 4 + seed % 3, 3, 30
+    count = ranks * steps * each
+    at = np.arange(count)
+    start = at % (steps * each) * 1000
+    length = np.minimum(999, np.maximum(1, random.lognormal(5, 1, count))).astype(int)
+    name = random.integers(0, 3, count)
+    step = pl.Series(at // each % steps, dtype=pl.Int32)
+    if seed % 3 == 1:
+        step = step.set(pl.Series(random.random(count) < 0.1), None)
+    place = {"rank": at // (steps * each), "device": at % 2, "step": step}
+    use = [["compute", "communication", "copy"][one] for one in name.tolist()]
+    times = {"start_ns": start, "end_ns": start + length}
+    kernels = pl.DataFrame(
+        {
+            **place,
+            **times,
+            "use": use,
+            "name": [f"kernel{one}" for one in name.tolist()],
+            "full": [f"kernel{one}<int>" for one in name.tolist()],
+            "microbatch": at % 5,
+            "stage": place["rank"] % 2,
+            "kind": ["forward" if one else "backward" for one in (at % 2).tolist()],
+        }
+    )
+    spent = pl.DataFrame({**place, **times, "use": use, "spent_ns": length})
+    stages = [[rank % 2] for rank in range(ranks)]
+    held = pl.DataFrame({"rank": range(ranks), "host": "node", "stages": stages})
+    nothing = random_run(1).timeline.tasks.clear()
+    return Timeline(nothing, held, activities=kernels, budget=spent)
 
 
 def test_a_page_of_a_large_dataset_shows_the_median_step_and_the_odd_ranks(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from bubblescope import sources
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
-from bubblescope.clocks import align
+from bubblescope.clocks import align, evidence
 from bubblescope.clocks.solution import Moments
 from bubblescope.clocks.solution import solve as solve_clocks
 from bubblescope.model import units
@@ -494,3 +494,39 @@ def test_traces_of_several_formats_merge_onto_one_clock(tmp_path):
         same = bubble_rates(expected).per_step[step]
         assert abs(rates.makespan - same.makespan) <= (rates.makespan_error or 0) + 1e-6
     assert error < 5_000_000
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(-(10**15), 10**15), st.integers(-(10**9), 10**9)),
+        min_size=1,
+        max_size=40,
+    ),
+    st.integers(-(10**6), 10**6),
+)
+def test_the_pairs_that_are_kept_imply_all_others(points, slope):
+    """No line over time is above them and below another; nor do they hang on how they are split."""
+
+    def implying(rows):
+        pairs = pl.DataFrame(rows, ["clock_a", "before_ns", "need"], orient="row").select(
+            "clock_a",
+            "before_ns",
+            clock_b=pl.lit(3),
+            after_ns=pl.col("before_ns") - pl.col("need"),
+            step=pl.lit(None, pl.Int32),
+        )
+        few = evidence._implying(pairs, by_step=False)
+        kept = few.select("clock_a", "before_ns", need=pl.col("before_ns") - pl.col("after_ns"))
+        return sorted({*kept.iter_rows()})
+
+    few = implying(points)
+    assert {*few} <= {*points}
+    half = len(points) // 2
+    parts = [implying(part) for part in (points[:half], points[half:]) if part]
+    assert implying([point for part in parts for point in part]) == few
+    for clock in {point[0] for point in points}:
+        highest = [
+            max(need * 10**6 - slope * before for way, before, need in some if way == clock)
+            for some in (few, points)
+        ]
+        assert highest[0] == highest[1]

@@ -6,27 +6,32 @@ import io
 import pickle
 import re
 
+import numpy as np
 import polars as pl
 import pytest
 from rich.console import Console
 
 from bubblescope import Timeline
 from bubblescope.analysis.device_budget import budget
-from bubblescope.analysis.idle.causes import ADDED
+from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.longest_gaps import MOST, longest
 from bubblescope.analysis.idle.shares import shares
 from bubblescope.analysis.losses import losses
+from bubblescope.analysis.pieces.stragglers_of_pieces import stragglers_of
 from bubblescope.analysis.pieces.study_of_pieces import study_of
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.model.errors import TimelineError
+from bubblescope.model.provenance import Run
 from bubblescope.render.text.report import Report
+from bubblescope.render.text.stragglers import Stragglers
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
-from dealt_runs import disturbed, split
+from dealt_runs import disturbed, in_rounds, split
+from injected import Fault, Job
 from random_runs import made
 from unsynchronised import Pipeline
 
@@ -128,6 +133,33 @@ def test_what_steps_are_chosen_to_tell_the_plan_by_does_not_hang_on_parts(monkey
     assert recognise(timeline).chosen_on < len(timeline.steps)
     check(timeline, 1)
     check(unsynchronised(), 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_stragglers_of_parts_are_those_of_the_whole(seed):
+    """Of jobs whose steps are alike; of others, a run is not looked at in parts."""
+    random = np.random.default_rng(seed)
+    rounds = seed % 4 == 3
+    job = Job(generate("1f1b", 3, 8), 1 + seed % 3, 6, jitter=0.3, seed=seed)
+    slow = Fault(Cause.SLOW_RANK, slow={(1, 0): 1.3})
+    timeline = job.play(slow) if seed % 2 else job.play()
+    if rounds:
+        tasks, per = in_rounds(timeline.tasks)
+        timeline = Timeline(tasks, timeline.ranks, Run(microbatches=per, common_clock=True))
+    seen = stragglers_of(split(timeline, seed), elsewhere)
+    assert seen is not None
+    found, known = Stragglers.of_pieces(seen), Stragglers.of(timeline)
+    assert found.to_dict() == known.to_dict()
+    assert printed(found, everything=True) == printed(known, everything=True)
+    assert found.alike.said == known.alike.said
+    assert found.alike.ranks.equals(known.alike.ranks)
+    gone = int(random.integers(len(timeline)))
+    cut = Timeline(
+        timeline.tasks.with_row_index("row").filter(pl.col("row") != gone).drop("row"),
+        timeline.ranks,
+        timeline.run,
+    )
+    assert stragglers_of(split(cut, seed), elsewhere) is None
 
 
 def check(timeline, seed):

@@ -7,22 +7,28 @@ them), those that work as usual but idle more than others at their stage, and al
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.chance import OF_MEDIAN, scatter, spread_between
-from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
-from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
-from bubblescope.analysis.phase import compared
+from bubblescope.analysis.idle.slow_ranks import Work, Worked, slow_ranks, typical_of
+from bubblescope.analysis.idle.task_lengths import DURATION, Durations, lengths
+from bubblescope.analysis.phase import compared_by_ranks
 from bubblescope.model import units
 from bubblescope.model.kinds import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.slow_ranks import SlowRank
+    from bubblescope.analysis.idle.task_lengths import Lengths, Typical
+    from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
 _SIGMAS: Final = 6.0
@@ -85,43 +91,120 @@ def alike(timeline: Timeline, known: Counterfactuals | None = None) -> Alike:
         known: Its tasks and their lengths taken apart, if its ledger has done that.
     """
     ranks = timeline.ranks.select("rank", "dp").sort("rank")
-    phase = compared(timeline, "task", "rank", "step", "kind", "stage", "start_ns", "end_ns")
-    if not phase.height:
+    idle = [idle_shares(own) for own in compared_by_ranks(timeline, "start_ns", "end_ns")]
+    if not idle:
         none = pl.lit(None, pl.String)
         table = ranks.with_columns(
             standing=pl.lit(Standing.ALIKE.value), reason=none, like=none.cast(pl.Int64)
         )
         return Alike(table.select("rank", "standing", "reason", "like"), {})
-    run: Durations | MeasuredRun
-    if known is None:
-        run = Durations.of(phase.sort("step", "rank", "start_ns"))
-        typical = Typical.of(Medians.of(run))
+    if known is not None:
+        doing = Doing.of(pl.concat(idle), known.run, known.lengths)
+        return alike_of(timeline, doing, usual_work(known.run), known.slow_ranks)
+    typical = cast("Typical", typical_of(timeline))
+    doings, usual, worked = [], [], []
+    for shares, own in zip(idle, compared_by_ranks(timeline, *DURATION), strict=True):
+        run = Durations.of(own)
         parts = lengths(run, typical)
-        slow_ones = slow_ranks(Work.of_steps(run, parts, timeline), typical)
-    else:
-        run, parts, slow_ones = known.run, known.lengths, known.slow_ranks
-    tasks = pl.DataFrame(
-        {
-            "rank": run.rank,
-            "kind": run.kind,
-            "stage": run.stage,
-            "own": run.duration_ns,
-            "was": parts.rank_ns,
-            "healthy": parts.stage_ns,
-        }
-    )
+        doings.append(Doing.of(shares, run, parts))
+        usual.append(usual_work(run))
+        worked.append(Worked.of(run, parts))
+    slow_ones = slow_ranks(Work.of_ranks(worked, timeline), typical)
+    return alike_of(timeline, Doing.joined(doings), pl.concat(usual), slow_ones)
+
+
+class Doing(NamedTuple):
+    """What ranks did in some steps of a run; of several parts it is put together.
+
+    Attributes:
+        work: Frame with rank, stage and kind, and own, was and healthy: how long tasks took in all, as
+            long as they take on the rank as a rule, and on a healthy one.
+        idle: Frame with rank, step and idle: what share of its span it idled.
+    """
+
+    work: pl.DataFrame
+    idle: pl.DataFrame
+
+    @classmethod
+    def of(cls, idle: pl.DataFrame, run: Durations | MeasuredRun, parts: Lengths) -> Self:
+        """Look at some tasks.
+
+        Args:
+            idle: As `idle_shares` returns it of their ranks and steps.
+            run: The tasks.
+            parts: Their lengths taken apart.
+        """
+        tasks = pl.DataFrame(
+            {
+                **_places_of(run),
+                "own": run.duration_ns,
+                "was": parts.rank_ns,
+                "healthy": parts.stage_ns,
+            }
+        )
+        return cls(tasks.group_by(_PLACE).agg(pl.col("own", "was", "healthy").sum()), idle)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Doing]) -> Self:
+        """Return that of several parts of a run together, each of whole steps or whole ranks."""
+        work, idle = (pl.concat(frames) for frames in zip(*parts, strict=True))
+        return cls(work.group_by(_PLACE).agg(pl.col("own", "was", "healthy").sum()), idle)
+
+
+_PLACE: Final = ("rank", "stage", "kind")
+
+
+def idle_shares(phase: pl.DataFrame) -> pl.DataFrame:
+    """Return rank, step and idle, the share of its span that the rank idled.
+
+    Args:
+        phase: Frame with rank, step, start_ns and end_ns: the tasks that are compared.
+    """
+    span = pl.col("end_ns").max() - pl.col("start_ns").min()
+    busy = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    return phase.group_by("rank", "step").agg(idle=1 - busy / span)
+
+
+def _places_of(run: Durations | MeasuredRun) -> dict[str, Ints]:
+    return {"rank": run.rank, "stage": run.stage, "kind": run.kind}
+
+
+def usual_work(run: Durations | MeasuredRun) -> pl.DataFrame:
+    """Return rank, stage, kind and own, the median length of their tasks, where stages are known.
+
+    Args:
+        run: All tasks of some ranks.
+    """
+    tasks = pl.DataFrame({**_places_of(run), "own": run.duration_ns})
+    known = tasks.filter(pl.col("stage") >= 0)
+    return known.group_by(_PLACE).agg(pl.col("own").median())
+
+
+def alike_of(
+    timeline: Timeline, doing: Doing, usual: pl.DataFrame, slow_ones: Sequence[SlowRank]
+) -> Alike:
+    """Tell the ranks of a run apart, as `alike` does.
+
+    Args:
+        timeline: Of which the ranks are looked at.
+        doing: What they did in all steps.
+        usual: As `usual_work` returns it, of all ranks.
+        slow_ones: The ranks that are slower than healthy ones, slowest first.
+    """
+    ranks = timeline.ranks.select("rank", "dp").sort("rank")
+    tasks = doing.work
     stages = pl.col("stage").unique().sort().cast(pl.String)
     held = tasks.filter(pl.col("stage") >= 0).group_by("rank").agg(held=stages)
     ranks = ranks.join(held, on="rank", how="left").with_columns(
         pl.col("held").list.join(", ").fill_null("")
     )
-    odd = _heavy(tasks)
+    odd = _heavy(usual)
     odd |= {slow.rank: _reason(slow, tasks, ranks) for slow in slow_ones if slow.odd}
     work = tasks.group_by("rank").agg(work=pl.col("own").sum())
     off = (pl.col("work") / _lower_median("work").over("held") - 1).abs()
     told = pl.len().over("held") > 1
     ranks = ranks.join(work, on="rank", how="left").with_columns(off=pl.when(told).then(off))
-    return _told(ranks, odd, _waiting(phase, ranks, [*odd]))
+    return _told(ranks, odd, _waiting(doing.idle, ranks, [*odd]))
 
 
 def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
@@ -145,20 +228,14 @@ def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
     return f"{said} against {against}{when}"
 
 
-def _heavy(tasks: pl.DataFrame) -> dict[int, str]:
+def _heavy(usual: pl.DataFrame) -> dict[int, str]:
     """Return the ranks whose stages take longer than most, where no other rank holds them, and why."""
-    holders = tasks.filter(pl.col("stage") >= 0).group_by("stage").agg(pl.col("rank").n_unique())
+    holders = usual.group_by("stage").agg(pl.col("rank").n_unique())
     if holders.height < 2 or not (holders["rank"] == 1).any():
         return {}
-    places = (
-        tasks.filter(pl.col("stage") >= 0)
-        .group_by("rank", "stage", "kind")
-        .agg(pl.col("own").median())
-        .filter(pl.col("own") > 0)
-        .with_columns(
-            usual=pl.col("own").median().over("kind"),
-            peers=pl.len().over("stage", "kind"),
-        )
+    places = usual.filter(pl.col("own") > 0).with_columns(
+        usual=pl.col("own").median().over("kind"),
+        peers=pl.len().over("stage", "kind"),
     )
     each = (
         places.group_by("rank")
@@ -177,16 +254,13 @@ def _heavy(tasks: pl.DataFrame) -> dict[int, str]:
     }
 
 
-def _waiting(phase: pl.DataFrame, ranks: pl.DataFrame, odd: list[int]) -> pl.DataFrame:
+def _waiting(idle: pl.DataFrame, ranks: pl.DataFrame, odd: list[int]) -> pl.DataFrame:
     """Return the ranks that wait, and by how much more of their spans they idle than others.
 
     Ranks of a replica with an odd one may all wait, so they do not tell how much ranks differ anyhow.
     """
-    span = pl.col("end_ns").max() - pl.col("start_ns").min()
-    busy = (pl.col("end_ns") - pl.col("start_ns")).sum()
     each = (
-        phase.group_by("rank", "step")
-        .agg(idle=1 - busy / span)
+        idle.sort("rank", "step")
         .filter(pl.col("idle").is_finite())
         .with_columns(usual=pl.col("idle").median().over("rank"), steps=pl.len().over("rank"))
     )

@@ -53,7 +53,8 @@ def between_rounds(timeline: Timeline, apart: pl.DataFrame) -> pl.DataFrame:
     declared = timeline.run.microbatches
     if not declared or not timeline.run.common_clock:
         return pl.DataFrame(schema=_BETWEEN)
-    phase = pipeline_phase(timeline.tasks).join(apart, on="rank", maintain_order="left")
+    tasks = timeline.tasks.select("rank", "step", "kind", "lane", "microbatch", *_EDGES)
+    phase = pipeline_phase(tasks).join(apart, on="rank", maintain_order="left")
     return outside_rounds(phase, declared)
 
 

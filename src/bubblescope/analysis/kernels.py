@@ -6,7 +6,7 @@ that no kernel fills, of `Timeline.budget`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,7 +32,7 @@ COLUMNS: Final = ("stage", "kind", "module", "use", "rank", "name", "full")
 BY: Final = ("stage", "kind", "name")
 """What they are told apart by, unless asked otherwise; beside another run, by name alone."""
 
-_LENGTH: Final = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
+LENGTH: Final = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
 NO_KERNELS: Final = (
     "the kernels of this run were not kept: they are only if asked for, by "
     "bubblescope.load(..., activities=True), and only traces of devices have them (PyTorch profiler, "
@@ -154,6 +154,18 @@ class Against(msgspec.Struct, frozen=True):
         }
 
 
+class Counted(NamedTuple):
+    """What is known of the kernels of a run: as of `Kernels`."""
+
+    timeline: Timeline
+    by: tuple[str, ...]
+    table: pl.DataFrame
+    total_ns: int
+    device_ns: int
+    against: tuple[Against, ...]
+    devices: int
+
+
 class Kernels(msgspec.Struct, frozen=True, eq=False):
     """Everything that `bubblescope kernels` says about a run.
 
@@ -170,6 +182,7 @@ class Kernels(msgspec.Struct, frozen=True, eq=False):
             mean_ns, after_mean_ns, total_ns, after_total_ns and difference_ns, the largest first.
             Counts and totals are of a rank in a step.
         labels: What to call the two runs.
+        devices: How many devices have kernels.
     """
 
     timeline: Timeline
@@ -180,6 +193,7 @@ class Kernels(msgspec.Struct, frozen=True, eq=False):
     against: tuple[Against, ...]
     changes: pl.DataFrame | None = None
     labels: tuple[str, str] = ("A", "B")
+    devices: int = 0
 
     @classmethod
     def of(
@@ -202,9 +216,9 @@ class Kernels(msgspec.Struct, frozen=True, eq=False):
         Raises:
             TimelineError: A run has no activities, or there is no such column.
         """
-        by = _known(by if by is not None else BY if like is None else BY[-1:])
+        by = known(by if by is not None else BY if like is None else BY[-1:])
         ran = _activities(timeline)
-        counted = timeline.budget.filter(~pl.col("use").is_in(_HIDDEN))
+        counted = timeline.budget.filter(~pl.col("use").is_in(HIDDEN_USES))
         return cls(
             timeline,
             by,
@@ -214,7 +228,13 @@ class Kernels(msgspec.Struct, frozen=True, eq=False):
             _against(timeline, ran),
             None if like is None else _changes(ran, _activities(like), by),
             labels,
+            timeline.activities.select("rank", "device").n_unique(),
         )
+
+    @classmethod
+    def of_pieces(cls, found: Counted) -> Self:
+        """Return what is said of a run that was looked at in parts."""
+        return cls(**found._asdict())
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step, if there are tasks."""
@@ -235,10 +255,15 @@ class Kernels(msgspec.Struct, frozen=True, eq=False):
         }
 
 
-_HIDDEN: Final = [use.value for use in HIDDEN]
+HIDDEN_USES: Final = [use.value for use in HIDDEN]
 
 
-def _known(by: Sequence[str]) -> tuple[str, ...]:
+def known(by: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that rows are told apart by.
+
+    Raises:
+        TimelineError: There is no such column.
+    """
     unknown = next((one for one in by if one not in COLUMNS), None)
     if unknown is not None or not by:
         told = f"there is no column {unknown}" if unknown else "no column is given"
@@ -250,115 +275,219 @@ def _activities(timeline: Timeline) -> pl.DataFrame:
     """Return the kernels of a run with their lengths."""
     if not timeline.activities.height:
         raise TimelineError(NO_KERNELS)
-    return timeline.activities.with_columns(_LENGTH)
+    return timeline.activities.with_columns(LENGTH)
 
 
 def _table(ran: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     length = pl.col("length_ns")
+    sums = ran.group_by(by).agg(
+        count=pl.len(),
+        total_ns=length.sum(),
+        median_ns=length.median().round().cast(pl.Int64),
+        p95_ns=length.quantile(HIGH, "linear").round().cast(pl.Int64),
+    )
+    return table_of(sums, _microbatch_spread(ran, by), _rank_spread(ran, by), by)
+
+
+def table_of(
+    sums: pl.DataFrame, within: pl.DataFrame, over: pl.DataFrame, by: Sequence[str]
+) -> pl.DataFrame:
+    """Return `Kernels.table`.
+
+    Args:
+        sums: Frame with the columns of `by`, count, total_ns, median_ns and p95_ns.
+        within: As `spread_within` returns it.
+        over: As `spread_over` returns it.
+        by: What rows are told apart by.
+    """
+    total = pl.col("total_ns")
     return (
-        ran.group_by(by)
-        .agg(
-            count=pl.len(),
-            total_ns=length.sum(),
-            share=length.sum() / max(int(ran["length_ns"].sum()), 1),
-            mean_ns=length.mean().round().cast(pl.Int64),
-            median_ns=length.median().round().cast(pl.Int64),
-            p95_ns=length.quantile(0.95, "linear").round().cast(pl.Int64),
+        sums.select(
+            *by,
+            "count",
+            "total_ns",
+            share=total / total.sum().clip(1),
+            mean_ns=(total / pl.col("count")).round().cast(pl.Int64),
+            median_ns="median_ns",
+            p95_ns="p95_ns",
         )
-        .join(_microbatch_spread(ran, by), on=by, how="left", nulls_equal=True)
-        .join(_rank_spread(ran, by), on=by, how="left", nulls_equal=True)
+        .join(within, on=by, how="left", nulls_equal=True)
+        .join(over, on=by, how="left", nulls_equal=True)
         .sort("total_ns", *by, descending=[True, *[False] * len(by)], nulls_last=True)
     )
 
 
+HIGH: Final = 0.95
+"""Share of a kernel's runs that are no longer than `p95_ns`."""
+
+
 def _microbatch_spread(ran: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    return spread_within(varied(ran, by), by)
+
+
+def varied(ran: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Return how much the time that a micro-batch takes varies within the steps of some ranks.
+
+    Returns:
+        Frame with the columns of `by`, and mean and variance, summed over the `of` steps of ranks with
+        several micro-batches.
+    """
+    place = list(dict.fromkeys([*by, "rank", "step"]))
+    length = pl.col("length_ns")
+    return (
+        ran.drop_nulls("microbatch")
+        .group_by(list(dict.fromkeys([*place, "microbatch"])))
+        .agg(length.sum())
+        .group_by(place)
+        .agg(mean=length.mean(), variance=length.var(ddof=0), several=pl.len() > 1)
+        .filter("several")
+        .group_by(by)
+        .agg(pl.col("mean", "variance").sum(), of=pl.len())
+    )
+
+
+def spread_within(each: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Return how much the time that a micro-batch takes varies within a step of a rank.
 
     It is sqrt(mean of the variances) / mean, over the steps of all ranks with several micro-batches.
+
+    Args:
+        each: As `varied` returns it, once or of several batches of ranks.
+        by: What rows are told apart by.
     """
-    place = [*by, "rank", "step"]
-    place = list(dict.fromkeys(place))
-    each = (
-        ran.drop_nulls("microbatch")
-        .group_by(list(dict.fromkeys([*place, "microbatch"])))
-        .agg(pl.col("length_ns").sum())
-        .group_by(place)
-        .agg(
-            mean=pl.col("length_ns").mean(),
-            variance=pl.col("length_ns").var(ddof=0),
-            several=pl.len() > 1,
-        )
-        .filter("several")
-    )
-    return each.group_by(by).agg(
-        microbatch_spread=pl.when(pl.col("mean").mean() > 0).then(
-            pl.col("variance").mean().sqrt() / pl.col("mean").mean()
-        )
-    )
+    mean = pl.col("mean") / pl.col("of")
+    spread = (pl.col("variance") / pl.col("of")).sqrt() / mean
+    sums = each.group_by(by).agg(pl.col("mean", "variance", "of").sum())
+    return sums.select(*by, microbatch_spread=pl.when(mean > 0).then(spread))
 
 
 def _rank_spread(ran: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Return how much the time in a step varies over the ranks that have a kernel: deviation / mean."""
+    return spread_over(of_ranks(ran, by), by)
+
+
+def of_ranks(ran: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Return the columns of `by`, rank, and how long a kernel took in a step of it, the mean."""
     steps = ran.group_by("rank").agg(steps=pl.col("step").drop_nulls().n_unique().clip(1))
     place = list(dict.fromkeys([*by, "rank"]))
-    each = (
+    return (
         ran.group_by(place)
         .agg(pl.col("length_ns").sum())
         .join(steps, on="rank")
-        .with_columns(a_step=pl.col("length_ns") / pl.col("steps"))
+        .select(*place, a_step=pl.col("length_ns") / pl.col("steps"))
     )
+
+
+def spread_over(each: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Return how much the time in a step varies over the ranks that have a kernel: deviation / mean.
+
+    Args:
+        each: As `of_ranks` returns it, of all ranks.
+        by: What rows are told apart by.
+    """
     mean = pl.col("a_step").mean()
-    return each.group_by(by).agg(
-        rank_spread=pl.when((pl.len() > 1) & (mean > 0)).then(pl.col("a_step").std(ddof=0) / mean)
+    return (
+        each.sort("rank")
+        .group_by(by)
+        .agg(
+            rank_spread=pl.when((pl.len() > 1) & (mean > 0)).then(
+                pl.col("a_step").std(ddof=0) / mean
+            )
+        )
     )
 
 
 def _against(timeline: Timeline, ran: pl.DataFrame) -> tuple[Against, ...]:
     """Compare each rank with the median of those that do the same work."""
-    spent = timeline.budget.filter(~pl.col("use").is_in(_HIDDEN))
-    known = set(ran["rank"].unique()) & set(spent["rank"].unique())
-    ranks = timeline.ranks.filter(pl.col("rank").is_in(list(known)))
+    spent = timeline.budget.filter(~pl.col("use").is_in(HIDDEN_USES))
+    known = ran["rank"].unique().to_list()
+    peers = peers_of(timeline.ranks, known, spent.select("rank", "step").unique())
+    return against(peers, *(summed(frame, peers) for frame in (spent, ran)))
+
+
+class Peers(NamedTuple):
+    """Ranks that do the same work.
+
+    Attributes:
+        stage: What they share; None if there is no pipeline.
+        members: The ranks.
+        steps: The steps that all of them have; None where no steps are known, and all time counts.
+    """
+
+    stage: int | None
+    members: list[int]
+    steps: list[int] | None
+
+
+def peers_of(ranks: pl.DataFrame, known: Sequence[int], steps: pl.DataFrame) -> list[Peers]:
+    """Return the ranks that are compared with each other.
+
+    Args:
+        ranks: All ranks, as in `Timeline.ranks`.
+        known: Those with kernels.
+        steps: Frame with rank and step, unique: of which devices' time is known.
+    """
+    both = set(known) & set(steps["rank"].unique())
+    ranks = ranks.filter(pl.col("rank").is_in(list(both)))
     pipelined = ranks["stages"].n_unique() > 1
     groups: dict[tuple[int, ...], list[int]] = {}
     for rank, stages in ranks.select("rank", "stages").iter_rows():
         groups.setdefault(tuple(stages or ()) if pipelined else (), []).append(rank)
-    found = [
-        one
-        for stages, members in groups.items()
-        if len(members) > 1
-        for one in _in_group(spent, ran, members, stages[0] if stages else None)
+    held = {rank: set(own["step"].drop_nulls()) for (rank,), own in steps.group_by("rank")}
+    found = []
+    for stages, members in groups.items():
+        common = set.intersection(*(held[rank] for rank in members))
+        stepped = any(held[rank] for rank in members)
+        if len(members) > 1 and (common or not stepped):
+            stage = stages[0] if stages else None
+            found.append(Peers(stage, members, sorted(common) if stepped else None))
+    return found
+
+
+def summed(rows: pl.DataFrame, peers: Sequence[Peers]) -> pl.DataFrame:
+    """Return what ranks spent in the steps that they share with their peers.
+
+    Args:
+        rows: Those of the budget, or kernels with their lengths; of some ranks or all.
+        peers: As `peers_of` returns it.
+
+    Returns:
+        Frame with rank, use and spent_ns; of kernels rank, name, use, count and total_ns.
+    """
+    within = [
+        pl.col("rank").is_in(one.members)
+        & (pl.lit(value=True) if one.steps is None else pl.col("step").is_in(one.steps))
+        for one in peers
     ]
-    return tuple(sorted(found, key=lambda one: (-one.distance_ns, one.rank)))
+    mine = rows.filter(pl.any_horizontal(pl.lit(value=False), *within))
+    if "spent_ns" in rows.columns:
+        return mine.group_by("rank", "use").agg(pl.col("spent_ns").sum())
+    sums = {"count": pl.len(), "total_ns": pl.col("length_ns").sum()}
+    return mine.group_by("rank", "name", "use").agg(**sums)
 
 
-def _in_group(
-    spent: pl.DataFrame, ran: pl.DataFrame, members: list[int], stage: int | None
-) -> list[Against]:
-    mine = spent.filter(pl.col("rank").is_in(members))
-    steps_of = [set(frame["step"].drop_nulls()) for _, frame in mine.group_by("rank")]
-    steps = sorted(set.intersection(*steps_of))
-    if any(steps_of):
-        if not steps:  # no step is in the traces of all
-            return []
-        within = pl.col("step").is_in(steps)
-        mine, ran = mine.filter(within), ran.filter(within)
-    uses: dict[int, dict[str, int]] = {rank: {} for rank in members}
-    for rank, use, time in mine.group_by("rank", "use").agg(pl.col("spent_ns").sum()).iter_rows():
+def against(peers: Sequence[Peers], spent: pl.DataFrame, ran: pl.DataFrame) -> tuple[Against, ...]:
+    """Compare each rank with the median of its peers.
+
+    Args:
+        peers: As `peers_of` returns it.
+        spent: As `summed` returns it, of the budget of all ranks.
+        ran: The same of their kernels.
+    """
+    uses: dict[int, dict[str, int]] = {rank: {} for one in peers for rank in one.members}
+    for rank, use, time in spent.iter_rows():
         uses[rank][use] = time
-    totals: dict[int, dict[tuple[str, str], tuple[int, int]]] = {rank: {} for rank in members}
-    for rank, name, use, count, total in (
-        ran.filter(pl.col("rank").is_in(members))
-        .group_by("rank", "name", "use")
-        .agg(count=pl.len(), total=pl.col("length_ns").sum())
-        .iter_rows()
-    ):
+    totals: dict[int, dict[tuple[str, str], tuple[int, int]]] = {rank: {} for rank in uses}
+    for rank, name, use, count, total in ran.iter_rows():
         totals[rank][name, use] = (count, total)
-    peer = _median(members, uses)
-    return [
-        _difference(rank, peer, stage, tuple(steps), uses, totals)
-        for rank in members
-        if rank != peer
-    ]
+    found = []
+    for stage, members, steps in peers:
+        peer = _median(members, uses)
+        found += [
+            _difference(rank, peer, stage, tuple(steps or ()), uses, totals)
+            for rank in members
+            if rank != peer
+        ]
+    return tuple(sorted(found, key=lambda one: (-one.distance_ns, one.rank)))
 
 
 def _median(members: list[int], uses: dict[int, dict[str, int]]) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.kinds import Lane
 
 if TYPE_CHECKING:
@@ -53,18 +54,25 @@ class Overview(NamedTuple):
         edges = (pl.col("start_ns").min(), pl.col("end_ns").max())
         count = pl.len().cast(pl.Int64)
         counts = tasks.group_by("rank").agg(tasks=count)
-        lanes = tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
+        # By rank and step first, which are far fewer.
+        held = [
+            block.group_by("rank", "step", compute=pl.col("lane") == Lane.COMPUTE.value).agg(
+                *edges, count.alias("tasks")
+            )
+            for block in blocks_of_ranks(tasks.select("rank", "step", "lane", "start_ns", "end_ns"))
+        ]
+        windows = pl.concat(held)
         longest = (pl.col("end_ns") - pl.col("start_ns")).max()
         return cls(
             tasks.height,
             tasks.select(edges).row(0) if tasks.height else None,
             timeline.budget.select(edges).row(0) if timeline.budget.height else None,
-            tasks.drop_nulls("step").group_by("step").agg(*edges, tasks=count).sort("step"),
-            counts.join(first_stages(tasks), on="rank").sort("rank"),
-            lanes.group_by("step", "rank")
-            .agg(*edges)
+            windows.drop_nulls("step")
             .group_by("step")
-            .agg(*edges, ranks=count, longest_ns=longest),
+            .agg(*edges, pl.col("tasks").sum())
+            .sort("step"),
+            counts.join(first_stages(tasks), on="rank").sort("rank"),
+            windows.filter("compute").group_by("step").agg(*edges, ranks=count, longest_ns=longest),
             timeline.step_times["step"].unique().sort(),
             bool(tasks["busy_ns"].is_not_null().any()),
         )

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.dependencies import passes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.remembered import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from typing_extensions import Self
 
@@ -30,11 +31,20 @@ def pipeline_phase(
     Tasks that belong to no step are left out if any belongs to one: they would otherwise stretch over
     the whole run.
     """
+    return tasks.filter(of_phase(tasks, kinds))
+
+
+def of_phase(tasks: pl.DataFrame, kinds: Collection[str | Kind] = COMPUTE_KINDS) -> pl.Expr:
+    """Return the condition by which `pipeline_phase` chooses among tasks, or any part of them.
+
+    Args:
+        tasks: Frame with kind, lane and step: all tasks.
+        kinds: Which are wanted.
+    """
     wanted = [Kind(kind).value for kind in kinds]
-    phase = tasks.filter(pl.col("kind").is_in(wanted), pl.col("lane") == Lane.COMPUTE.value)
-    if phase["step"].is_not_null().any():
-        phase = phase.filter(pl.col("step").is_not_null())
-    return phase
+    some = pl.col("kind").is_in(wanted) & (pl.col("lane") == Lane.COMPUTE.value)
+    stepped = some & pl.col("step").is_not_null()
+    return stepped if tasks.select(stepped.any()).item() else some
 
 
 class StepFacts(NamedTuple):
@@ -63,14 +73,19 @@ class StepFacts(NamedTuple):
             tasks: As in `Timeline.tasks`.
         """
         needed = ("rank", "step", "kind", "lane", "stage", "microbatch", *_SPAN)
-        phase = pipeline_phase(tasks.select(*needed, "pair_stage", "pair_microbatch"))
-        spans = phase.group_by("step").agg(
-            pl.col("start_ns").min(), pl.col("end_ns").max(), ranks=pl.col("rank").n_unique()
-        )
-        counts = went_through(phase.drop_nulls(["step", "microbatch"]))
-        size, wholes, lacking = _passed(counts)
-        spans = spans.join(size, on="step", how="left").sort("step")
-        return cls(spans, phase["rank"].unique().sort(), wholes, lacking)
+        tasks = tasks.select(*needed, "pair_stage", "pair_microbatch")
+        wanted = of_phase(tasks)
+        edges = pl.col("start_ns").min(), pl.col("end_ns").max()
+        spans, counts, ranks = [], [], []
+        for block in blocks_of_ranks(tasks):
+            phase = block.filter(wanted)
+            spans.append(phase.group_by("step").agg(*edges, ranks=pl.col("rank").n_unique()))
+            counts.append(went_through(phase.drop_nulls(["step", "microbatch"])))
+            ranks.append(phase["rank"].unique())
+        size, wholes, lacking = _passed(pl.concat(counts))
+        whole = pl.concat(spans).group_by("step").agg(*edges, pl.col("ranks").sum())
+        whole = whole.join(size, on="step", how="left").sort("step")
+        return cls(whole, pl.concat(ranks).sort(), wholes, lacking)
 
     @classmethod
     def joined(cls, parts: Sequence[StepFacts]) -> Self:
@@ -248,7 +263,10 @@ def torn_steps(tasks: pl.DataFrame) -> list[int]:
     """
     start, end = pl.col("start_ns").min(), pl.col("end_ns").max()
     steps = (
-        pipeline_phase(tasks).drop_nulls("step").group_by("step").agg(start, end, tasks=pl.len())
+        pipeline_phase(tasks.select("kind", "lane", "step", *_SPAN))
+        .drop_nulls("step")
+        .group_by("step")
+        .agg(start, end, tasks=pl.len())
     )
     if steps.height < 2:
         return []
@@ -281,6 +299,25 @@ def compared(timeline: Timeline, *columns: str) -> pl.DataFrame:
     if len(kept) == facts.spans.height:
         return phase
     return phase.filter(pl.col("step").is_in(kept))
+
+
+def compared_by_ranks(timeline: Timeline, *columns: str) -> Iterator[pl.DataFrame]:
+    """Yield the rows of `compared` some ranks at a time, by step, rank and start.
+
+    Args:
+        timeline: The run.
+        columns: As of `compared`; start_ns is among them.
+    """
+    wanted_columns = dict.fromkeys((*columns, "rank", "kind", "lane", "step"))
+    tasks = timeline.tasks.with_row_index("task").select(*wanted_columns)
+    facts = step_facts(timeline)
+    wanted = of_phase(tasks)
+    if len(facts.compared) < facts.spans.height:
+        wanted &= pl.col("step").is_in(facts.compared)
+    for block in blocks_of_ranks(tasks):
+        own = block.filter(wanted)
+        if own.height:
+            yield own.sort("step", "rank", "start_ns")
 
 
 @remembered

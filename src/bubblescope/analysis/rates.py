@@ -58,8 +58,9 @@ import msgspec
 import polars as pl
 
 from bubblescope.analysis.between_rounds import closed, rounds
-from bubblescope.analysis.phase import pipeline_phase, pipelines, step_facts
+from bubblescope.analysis.phase import of_phase, pipeline_phase, pipelines, step_facts
 from bubblescope.model import intervals, units
+from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.intervals import idle_share
 from bubblescope.model.ordering import in_order
@@ -220,7 +221,7 @@ def measured(timeline: Timeline) -> pl.DataFrame:
     table = _uncertain(_table(closed(timeline), pipelines(timeline)), timeline)
     table = table.with_columns(closed_start_ns="start_ns", closed_end_ns="end_ns")
     if rounds(timeline).between.height:  # when the ranks' spans were, and not when they would be
-        spans = pipeline_phase(timeline.tasks).group_by(_KEYS)
+        spans = pipeline_phase(timeline.tasks.select(_NEEDED)).group_by(_KEYS)
         own = spans.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
         columns = table.columns
         table = table.drop("start_ns", "end_ns").join(own, on=_KEYS, nulls_equal=True)
@@ -321,7 +322,23 @@ def _notices(table: pl.DataFrame) -> tuple[Notice, ...]:
 
 
 def _table(timeline: Timeline, apart: pl.DataFrame) -> pl.DataFrame:
-    phase = in_order(pipeline_phase(timeline.tasks.select(_NEEDED)), "rank", "step", "start_ns")
+    tasks = timeline.tasks.select(_NEEDED)
+    wanted = of_phase(tasks)
+    return (
+        pl.concat([_of_ranks(block.filter(wanted)) for block in blocks_of_ranks(tasks)])
+        .join(apart, on="rank", maintain_order="left")
+        .with_columns(
+            span_ns=pl.col("end_ns") - pl.col("start_ns"),
+            makespan_ns=(pl.col("end_ns").max() - pl.col("start_ns").min()).over(_WINDOW),
+            longest_ns=(pl.col("end_ns") - pl.col("start_ns")).max().over(_WINDOW),
+        )
+        .sort(_KEYS)
+    )
+
+
+def _of_ranks(phase: pl.DataFrame) -> pl.DataFrame:
+    """Return what each of some ranks did in each step of the pipeline phase."""
+    phase = in_order(phase, "rank", "step", "start_ns")
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(phase, *_KEYS))
     known = pl.col("busy_ns").is_not_null()
     return (
@@ -335,13 +352,6 @@ def _table(timeline: Timeline, apart: pl.DataFrame) -> pl.DataFrame:
             kernel_ns=pl.col("busy_ns").sum(),
             kernel_task_ns=(pl.col("end_ns") - pl.col("start_ns")).filter(known).sum(),
         )
-        .join(apart, on="rank", maintain_order="left")
-        .with_columns(
-            span_ns=pl.col("end_ns") - pl.col("start_ns"),
-            makespan_ns=(pl.col("end_ns").max() - pl.col("start_ns").min()).over(_WINDOW),
-            longest_ns=(pl.col("end_ns") - pl.col("start_ns")).max().over(_WINDOW),
-        )
-        .sort(_KEYS)
     )
 
 

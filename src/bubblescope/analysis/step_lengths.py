@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from bubblescope.model.arrays import in_blocks
 from bubblescope.model.kinds import Lane
 
 if TYPE_CHECKING:
@@ -25,12 +26,14 @@ def step_windows(timeline: Timeline) -> pl.DataFrame:
 
 def step_edges(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return rank, step, start_ns and end_ns of steps: their first and last task on devices."""
-    return (
-        tasks.drop_nulls("step")
-        .filter(pl.col("lane") == Lane.COMPUTE.value)
+    edges = pl.col("start_ns").min(), pl.col("end_ns").max()
+    parts = [
+        block.filter(pl.col("step").is_not_null(), pl.col("lane") == Lane.COMPUTE.value)
         .group_by("rank", "step")
-        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-    )
+        .agg(*edges)
+        for block in in_blocks(tasks.select("rank", "step", "lane", "start_ns", "end_ns"))
+    ]
+    return pl.concat(parts).group_by("rank", "step").agg(*edges)
 
 
 def closed(edges: pl.DataFrame) -> pl.DataFrame:

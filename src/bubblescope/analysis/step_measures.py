@@ -215,7 +215,12 @@ def _recorded_whole(label: str, timeline: Timeline) -> tuple[Timeline, list[int]
         )
         notice = Notice("partial-steps", text, len(partial), len(partial) + len(others))
         return timeline, sorted([*torn, *partial]), [notice, *notes]
-    counts = pipeline_phase(timeline.tasks).group_by("step").agg(tasks=pl.len()).sort("step")
+    counts = (
+        pipeline_phase(timeline.tasks.select("kind", "lane", "step"))
+        .group_by("step")
+        .agg(tasks=pl.len())
+        .sort("step")
+    )
     if counts.height < 2:
         return timeline, [], []
     few = (counts["tasks"] < counts["tasks"].median()).to_list()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from bubblescope.analysis.idle.in_turn import ledger_in_turn
 from bubblescope.analysis.idle.ledger import Ledger, ledger
 from bubblescope.analysis.idle.slowest import notable
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
@@ -46,24 +47,34 @@ class Study(NamedTuple):
         return None if self.ledger is None else notable(self.ledger)
 
 
-def study(timeline: Timeline, also: Sequence[Plan] = (), progress: Progress = SILENT) -> Study:
+def study(
+    timeline: Timeline,
+    also: Sequence[Plan] = (),
+    progress: Progress = SILENT,
+    *,
+    replayed: bool = True,
+) -> Study:
     """Recognise a run's schedule, replay it, measure the run beside it, and explain what was idle.
 
     Args:
         timeline: The run.
         also: Schedules to try besides the known ones.
         progress: Is told what is being worked out.
+        replayed: Whether replays are asked for afterwards. If not, those of a large run are not kept,
+            nor its tasks where a perfect run has them.
     """
     progress.begin("recognising the schedule")
     recognition = recognise(timeline, also)
     progress.begin("replaying the schedule")
-    best = ideal(timeline, recognition) if recognition else None
+    best = ideal(timeline, recognition, placed=replayed) if recognition else None
     give_back()
+    if recognition is not None and not (replayed or recognition.departed):
+        recognition = recognition.without_evidence()  # of the order of tasks, which is the plan's
     progress.begin("measuring bubbles")
     bubbles = bubble_rates(timeline, *((best.steps, best.own) if best else ()))
     give_back()
     progress.begin("explaining idle time")
-    found = ledger(timeline, recognition)
+    found = (ledger if replayed else ledger_in_turn)(timeline, recognition)
     if recognition is not None:
         pipelined = recognition.devices > 1
     else:

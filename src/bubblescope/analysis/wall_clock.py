@@ -19,7 +19,7 @@ from bubblescope.analysis.beside import ASIDE, by_name, names_of
 from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.analysis.phase import cut_steps_of, pipelines
 from bubblescope.model import intervals
-from bubblescope.model.arrays import give_back
+from bubblescope.model.arrays import blocks_of_ranks, give_back, in_blocks
 from bubblescope.model.kinds import Kind
 from bubblescope.model.ordering import in_order
 from bubblescope.model.whole_steps import ORDER, OTHER, UNRECORDED
@@ -138,7 +138,13 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
         return None
     phases = pipeline_phases(ledger.phases, ledger.between, pipelines(timeline))
     asides = names_of(timeline).asides
-    return WallClock(steps, taken_apart(timeline.tasks, steps, phases, asides))
+    tasks = timeline.tasks.select("rank", "kind", "lane", "name", *_EDGES)
+    tables = []
+    for block in blocks_of_ranks(tasks):
+        own = pl.col("rank").is_between(block["rank"].min(), block["rank"].max())
+        if (some := steps.filter(own)).height:
+            tables.append(taken_apart(block, some, phases.filter(own), asides))
+    return WallClock(steps, pl.concat(tables))
 
 
 def taken_apart(
@@ -188,8 +194,10 @@ def step_starts(tasks: pl.DataFrame) -> pl.DataFrame:
     Args:
         tasks: Frame with rank, step and start_ns.
     """
-    known = tasks.select("rank", "step", "start_ns").drop_nulls("step")
-    return known.group_by("rank", "step").agg(pl.col("start_ns").min()).sort("rank", "step")
+    first = pl.col("start_ns").min()
+    blocks = in_blocks(tasks.select("rank", "step", "start_ns"))
+    parts = [block.drop_nulls("step").group_by("rank", "step").agg(first) for block in blocks]
+    return pl.concat(parts).group_by("rank", "step").agg(first).sort("rank", "step")
 
 
 def whole_steps(starts: pl.DataFrame) -> pl.DataFrame:

@@ -61,9 +61,10 @@ _START_JOBS: Final = frozenset({"demo", "record"})
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a disk that has no more room, or none for one file or for somebody."""
 
-_RETURN_MEMORY: Final = "muzzy_decay_ms:0"
-"""How Polars' allocator, jemalloc, keeps memory that was freed: it counts as ours until it is returned,
-which costs no more time when done at once."""
+_RETURN_MEMORY: Final = "narenas:1,muzzy_decay_ms:0"
+"""How Polars' allocator, jemalloc, keeps memory that was freed: in one place for all threads, so that
+what one has freed another takes; and it counts as ours until it is returned, which costs no more time
+when done at once."""
 
 GROUPS: Final = {
     "See what ran": ("view", "report", "kernels", "info", "names", "serve"),

@@ -8,6 +8,7 @@ import click
 
 from bubblescope.analysis.kernels import BY, COLUMNS
 from bubblescope.cli.console import Bar, answer
+from bubblescope.cli.in_pieces import kernels_in_pieces
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import paths_argument, read_kernels, reading
 from bubblescope.cli.values import Parsed
@@ -55,6 +56,10 @@ def kernels(
     Rows are kernels, copies and fills, by the stage and the kind of task that launched them; ranks
     are set against the median of their peers.
     """
+    parts = None if like else kernels_in_pieces(paths, options, by)
+    if parts is not None:
+        answer(Kernels.of_pieces(parts), as_json=as_json, everything=everything)
+        return
     timeline = read_kernels(paths, **options)
     other = read_kernels(like, **options) if like else None
     labels = (", ".join(paths), ", ".join(like))

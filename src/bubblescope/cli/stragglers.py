@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from bubblescope.cli.console import Bar, out, print_json
+from bubblescope.cli.in_pieces import stragglers_in_pieces
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, read, reading
 from bubblescope.cli.workers import Sectioned
@@ -24,10 +25,14 @@ def stragglers(paths: tuple[str, ...], as_json: bool, everything: bool, **option
     The job is replayed as if nothing took longer than is usual for its type, and then with one
     type, stage, replica or worker as slow as it was.
     """
-    timeline = read(paths, **options)
-    need_tasks(timeline)
-    with Bar(quiet=options["quiet"]) as bar:
-        found = Stragglers.of(timeline, progress=bar)
+    parts = stragglers_in_pieces(paths, options)
+    if parts is not None:
+        found = Stragglers.of_pieces(parts)
+    else:
+        timeline = read(paths, **options)
+        need_tasks(timeline)
+        with Bar(quiet=options["quiet"]) as bar:
+            found = Stragglers.of(timeline, progress=bar)
     if as_json:
         print_json(found.to_dict())
     else:

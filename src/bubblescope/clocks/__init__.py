@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.clocks.causality import constraints
+from bubblescope.clocks.evidence import TIMES, Evidence
 from bubblescope.clocks.solution import (
     ROUNDING_NS,
     Clocks,
@@ -32,11 +32,12 @@ from bubblescope.model.timeline import Timeline
 from bubblescope.model.timeline_tables import TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bubblescope.model.arrays import Ints
     from bubblescope.model.provenance import Run
     from bubblescope.model.timeline_tables import Table
 
-_TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 _SETTLED: Final = frozenset({"no-common-clock", "clocks-unchecked"})
 _SHOWN: Final = 3
 _UNSTEPPED: Final = -1
@@ -96,77 +97,131 @@ class Correction(NamedTuple):
         tasks = _moved(timeline.tasks, self.clock_of, self.groups)
         return Timeline(tasks, ranks, self.run, **tables)
 
+    def moved(self, frame: pl.DataFrame, *names: str) -> pl.DataFrame:
+        """Return a frame with rank and step, of which these columns of times are corrected."""
+        if not self.groups or not frame.height:
+            return frame
+        return frame.with_columns(_corrected(frame, names, self.clock_of, self.groups))
+
+    def moved_table(self, frame: pl.DataFrame, name: str) -> pl.DataFrame:
+        """Return rows of a table of the run, as `TABLES` names it, with corrected times."""
+        if not self.groups:
+            return frame
+        return _moved_table(frame, TABLES[name], self.clock_of, self.groups)
+
 
 def correction(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Correction:
-    """Work out how the clocks of a timeline differ; see `align`.
+    """Work out how the clocks of a timeline differ; see `align`."""
+    clocks = clocks_of(timeline.ranks, timeline.run)
+    if clocks.number < 2:  # there is nothing to look at
+        return as_it_is(timeline.ranks, timeline.run, mode)
+    told = Evidence.of(timeline, clocks.of, by_step=clocks.by_step)
+    return settled(timeline.ranks, timeline.run, told, mode)
+
+
+def as_it_is(ranks: pl.DataFrame, run: Run, mode: Literal["solve", "auto"]) -> Correction:
+    """Return the correction of a run of one clock: none.
 
     Args:
-        timeline: The run, or steps of it that tell of all.
+        ranks: As of its timeline.
+        run: Likewise.
         mode: As of `align`.
     """
-    by_step = not (timeline.run.common_clock or timeline.run.host_clocks)
-    clock_of = _clocks_of(timeline, by_step=by_step)
-    as_it_is = Correction(timeline.ranks, timeline.run, clock_of, [])
-    if len(set(clock_of.values())) <= 1:
-        if mode == "auto":
-            return as_it_is
+    if mode == "solve":
         single = Notice(
             "clocks-single", "all ranks are on the clock of one host: none was corrected"
         )
-        return as_it_is._replace(run=timeline.run.noted(single))
-    pairs = constraints(timeline).with_columns(
-        clock_a=pl.col("a").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
-        clock_b=pl.col("b").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
-    )
-    pairs = pairs.drop_nulls(["clock_a", "clock_b"]).filter(pl.col("clock_a") != pl.col("clock_b"))
-    if by_step:
-        pairs = pairs.drop_nulls("step")
-    if pairs.is_empty():
-        return as_it_is._replace(run=_unconnected(timeline.run, len(set(clock_of.values()))))
-    before = int((pairs["after_ns"] < pairs["before_ns"] - ROUNDING_NS).sum())
-    changes = mode == "solve" or not timeline.run.common_clock or before > 0
-    pairs = pairs.with_row_index("row")
-    groups, loose = _groups(pairs, None if by_step else _extent(timeline.tasks, clock_of))
+        run = run.noted(single)
+    return Correction(ranks, run, clocks_of(ranks, run).of, [])
+
+
+def settled(
+    ranks: pl.DataFrame, run: Run, told: Evidence, mode: Literal["solve", "auto"] = "solve"
+) -> Correction:
+    """Work out how the clocks of a run differ, given what all of its steps tell.
+
+    Args:
+        ranks: As of its timeline.
+        run: Likewise.
+        told: What its tasks tell, as `clocks_of` numbers the clocks.
+        mode: As of `align`.
+    """
+    clocks = clocks_of(ranks, run)
+    if told.pairs.is_empty():
+        return Correction(ranks, _unconnected(run, clocks.number), clocks.of, [])
+    before = told.violated
+    changes = mode == "solve" or not run.common_clock or before > 0
+    pairs = told.pairs.with_row_index("row")
+    groups, loose = _groups(pairs, None if clocks.by_step else _extent(told.extent, clocks))
     solved = [group for group in groups if isinstance(group.found, Clocks)]
-    case = _Case(timeline, clock_of, pairs, groups, loose, changes=changes, by_step=by_step)
+    case = _Case(ranks, run, told, clocks, pairs, groups, loose, changes=changes)
     said = _report(case, before)
     whole = _is_whole(case)
-    kept = (one for one in timeline.run.warnings if not whole or one.code not in _SETTLED)
-    inferred = timeline.run.inferred
+    kept = (one for one in run.warnings if not whole or one.code not in _SETTLED)
+    inferred = run.inferred
     if changes and solved:
         inferred = {**inferred, "clock": "dependencies between tasks on different ranks"}
-    run = msgspec.structs.replace(
-        timeline.run,
+    known = msgspec.structs.replace(
+        run,
         clock=said,
-        common_clock=timeline.run.common_clock or whole,
-        host_clocks=timeline.run.host_clocks and not whole,
+        common_clock=run.common_clock or whole,
+        host_clocks=run.host_clocks and not whole,
         inferred=inferred,
         warnings=(*kept, *_notices(case, said)),
-        notes=(*timeline.run.notes, *_agreement(case, said)),
+        notes=(*run.notes, *_agreement(case, said)),
     )
-    return Correction(_ranks(case), run, clock_of, solved if changes else [])
+    return Correction(_ranks(case), known, clocks.of, solved if changes else [])
+
+
+class ClocksOf(NamedTuple):
+    """Which clock each rank is by.
+
+    Attributes:
+        of: Rank -> number of its clock: of its host, or its own.
+        by_step: Whether each has a clock of its own in every step.
+    """
+
+    of: dict[int, int]
+    by_step: bool
+
+    @property
+    def number(self) -> int:
+        """How many clocks there are."""
+        return len(set(self.of.values()))
+
+
+def clocks_of(ranks: pl.DataFrame, run: Run) -> ClocksOf:
+    """Return which clock each rank of a run is by."""
+    ranks = ranks.sort("rank")
+    if not (run.common_clock or run.host_clocks):
+        return ClocksOf({rank: index for index, rank in enumerate(ranks["rank"].to_list())}, True)
+    hosts = ranks["host"].unique(maintain_order=True).to_list()
+    number = {host: index for index, host in enumerate(hosts)}
+    of = {rank: number[host] for rank, host in ranks.select("rank", "host").iter_rows()}
+    return ClocksOf(of, by_step=False)
 
 
 class _Case(NamedTuple):
     """What was found out.
 
     Attributes:
-        timeline: As it was.
-        clock_of: Rank -> number of its clock.
-        pairs: What was observed between different clocks.
+        ranks, run: As they were.
+        told: What tells of them.
+        clocks: Which clock each rank is by.
+        pairs: As of `told`, numbered.
         groups: Groups of clocks that bound each other, step by step if each has a zero of its own.
         loose: Clocks that are bounded against the others from one side only.
         changes: Whether times are corrected.
-        by_step: Whether every rank has a clock of its own in every step.
     """
 
-    timeline: Timeline
-    clock_of: dict[int, int]
+    ranks: pl.DataFrame
+    run: Run
+    told: Evidence
+    clocks: ClocksOf
     pairs: pl.DataFrame
     groups: list[_Group]
     loose: set[int]
     changes: bool
-    by_step: bool
 
 
 class _Group(NamedTuple):
@@ -197,31 +252,15 @@ def _unconnected(run: Run, clocks: int) -> Run:
     return run.warned(Notice("clocks-disconnected", text))
 
 
-def _clocks_of(timeline: Timeline, *, by_step: bool) -> dict[int, int]:
-    """Return rank -> number of its clock: of its host, or its own."""
-    ranks = timeline.ranks.sort("rank")
-    if by_step:
-        return {rank: index for index, rank in enumerate(ranks["rank"].to_list())}
-    hosts = ranks["host"].unique(maintain_order=True).to_list()
-    number = {host: index for index, host in enumerate(hosts)}
-    return {rank: number[host] for rank, host in ranks.select("rank", "host").iter_rows()}
-
-
-def _extent(tasks: pl.DataFrame, clock_of: dict[int, int]) -> tuple[Ints, Ints]:
+def _extent(extent: pl.DataFrame, clocks: ClocksOf) -> tuple[Ints, Ints]:
     """Return the first and the last moment of the tasks on each clock."""
-    count = max(clock_of.values()) + 1
+    count = max(clocks.of.values()) + 1
     latest = np.iinfo(np.int64).max
-    ends = (
-        tasks.group_by(clock=pl.col("rank").replace_strict(clock_of, return_dtype=pl.Int64))
-        .agg(
-            first=pl.min_horizontal(pl.col(_TIMES).min()),
-            last=pl.max_horizontal(pl.col(_TIMES).max()),
-        )
-        .drop_nulls()
-    )
+    known = extent.drop_nulls()
     first, last = np.full(count, latest), np.full(count, -latest)
-    clock = ends["clock"].to_numpy()
-    first[clock], last[clock] = ends["first"].to_numpy(), ends["last"].to_numpy()
+    clock = np.array([clocks.of[rank] for rank in known["rank"].to_list()], np.int64)
+    np.minimum.at(first, clock, known["first_ns"].to_numpy())
+    np.maximum.at(last, clock, known["last_ns"].to_numpy())
     return first, last
 
 
@@ -265,11 +304,10 @@ def _groups(pairs: pl.DataFrame, extent: tuple[Ints, Ints] | None) -> tuple[list
 
 def _moved(tasks: pl.DataFrame, clock_of: dict[int, int], solved: list[_Group]) -> pl.DataFrame:
     """Return the tasks with corrected times."""
-    columns = {name: _corrected(tasks, name, clock_of, solved) for name in _TIMES}
     # A clock that ran fast made its tasks longer than they were, and what they hold.
     length = pl.col("end_ns") - pl.col("start_ns")
     busy = pl.when(pl.col("busy_ns") > length).then(length).otherwise("busy_ns")
-    return tasks.with_columns(**columns).with_columns(busy_ns=busy)
+    return tasks.with_columns(_corrected(tasks, TIMES, clock_of, solved)).with_columns(busy_ns=busy)
 
 
 def _moved_table(
@@ -280,37 +318,64 @@ def _moved_table(
     Where every step has a zero of its own there is no saying which one a row counts from that is of no
     step: then there are none.
     """
-    if not table.moments:
+    if not table.moments or not frame.height:
         return frame
     if any(group.step is not None for group in solved):
         return frame.clear()
-    return frame.with_columns(
-        _corrected(frame, name, clock_of, solved).alias(name) for name in table.moments
-    )
+    return frame.with_columns(_corrected(frame, table.moments, clock_of, solved))
 
 
 def _corrected(
-    frame: pl.DataFrame, name: str, clock_of: dict[int, int], solved: list[_Group]
-) -> pl.Expr:
-    """Return a column of times as the corrected clocks show them."""
-    clock = frame["rank"].replace_strict(clock_of, return_dtype=pl.Int64).to_numpy()
-    known = frame[name].is_not_null().to_numpy()
-    times = frame[name].fill_null(0).to_numpy()
-    shown = _shown(clock, times, frame["step"] if "step" in frame.columns else None, solved)
-    return pl.when(pl.Series(known)).then(pl.Series(shown))
+    frame: pl.DataFrame, names: Sequence[str], clock_of: dict[int, int], solved: list[_Group]
+) -> list[pl.Series]:
+    """Return columns of times as the corrected clocks show them."""
+    number = np.zeros(1 + max(clock_of), np.int64)
+    number[list(clock_of)] = list(clock_of.values())
+    clock = number[frame["rank"].to_numpy()]
+    step = frame["step"] if "step" in frame.columns else None
+    columns = []
+    for name in names:
+        times = frame[name]
+        shown = pl.Series(name, _shown(clock, times.fill_null(0).to_numpy(), step, solved))
+        columns.append(shown.set(times.is_null(), None) if times.has_nulls() else shown)
+    return columns
 
 
 def _shown(clock: Ints, times: Ints, step: pl.Series | None, solved: list[_Group]) -> Ints:
     """Return times of clocks as the corrected clocks show them."""
+    if all(group.step is None for group in solved):
+        every: Ints = times + _all_of(solved, int(clock.max(initial=0)) + 1).correction(
+            clock, times
+        )
+        return every
     shown = times.copy()
+    steps = np.full(len(times), _UNSTEPPED) if step is None else step.fill_null(_UNSTEPPED)
+    there = set(np.unique(steps))
     for group in solved:
+        if group.step not in there:
+            continue
         found: Any = group.found
-        chosen = np.isin(clock, group.clocks)
-        if group.step is not None and step is not None:
-            chosen &= step.fill_null(_UNSTEPPED).to_numpy() == group.step
+        chosen = np.isin(clock, group.clocks) & (np.asarray(steps) == group.step)
         place = np.searchsorted(group.clocks, clock[chosen])
         shown[chosen] += found.correction(place, times[chosen])
     return shown
+
+
+def _all_of(solved: list[_Group], count: int) -> Clocks:
+    """Return how to correct so many clocks or more; those of no group stay as they are."""
+    count = max([count, *(int(group.clocks.max()) + 1 for group in solved)])
+    nothing = np.zeros(count, np.int64)
+    every = Clocks(
+        nothing.copy(), nothing + 1, nothing.copy(), np.zeros((2, count)), nothing, nothing, 0.0,
+        drifts=any(isinstance(group.found, Clocks) and group.found.drifts for group in solved),
+    )  # fmt: skip
+    for group in solved:
+        found: Any = group.found
+        every.origin_ns[group.clocks] = found.origin_ns
+        every.length_ns[group.clocks] = found.length_ns
+        every.rough_ns[group.clocks] = found.rough_ns
+        every.line_ns[:, group.clocks] = found.line_ns
+    return every
 
 
 def _ranks(case: _Case) -> pl.DataFrame:
@@ -328,25 +393,24 @@ def _ranks(case: _Case) -> pl.DataFrame:
         ):
             errors[clock] = max(errors.get(clock, 0), error)
             steps[clock] = steps.get(clock, 0) + 1
-            if not case.by_step:
+            if not case.clocks.by_step:
                 offsets[clock] = begin if case.changes else 0
-    if case.by_step:  # of what is known in some steps only, nothing holds for all
-        tasks = case.timeline.tasks.filter(pl.col("step").is_not_null())
-        has = dict(tasks.group_by("rank").agg(pl.col("step").n_unique()).iter_rows())
+    if case.clocks.by_step:  # of what is known in some steps only, nothing holds for all
+        has = dict(case.told.held.group_by("rank").agg(pl.len()).iter_rows())
         errors = {
             clock: errors[clock]
-            for rank, clock in case.clock_of.items()
+            for rank, clock in case.clocks.of.items()
             if clock in errors and steps[clock] >= has.get(rank, 0)
         }
     rows = []
-    for row in case.timeline.ranks.iter_rows(named=True):
-        clock = case.clock_of[row["rank"]]
+    for row in case.ranks.iter_rows(named=True):
+        clock = case.clocks.of[row["rank"]]
         before = row["clock_offset_ns"]
         if clock in offsets:
             row["clock_offset_ns"] = (before or 0) + offsets[clock]
         row["clock_error_ns"] = errors.get(clock)
         rows.append(row)
-    return pl.DataFrame(rows, schema=case.timeline.ranks.schema)
+    return pl.DataFrame(rows, schema=case.ranks.schema)
 
 
 def _is_whole(case: _Case) -> bool:
@@ -356,25 +420,24 @@ def _is_whole(case: _Case) -> bool:
     largest: dict[int | None, int] = {}
     for group in case.groups:
         largest[group.step] = max(largest.get(group.step, 0), len(group.clocks))
-    if not case.by_step:
-        return largest.get(None) == len(set(case.clock_of.values()))
-    tasks = case.timeline.tasks.filter(pl.col("step").is_not_null())
-    ranks = dict(tasks.group_by("step").agg(pl.col("rank").n_unique()).iter_rows())
+    if not case.clocks.by_step:
+        return largest.get(None) == len(set(case.clocks.of.values()))
+    ranks = dict(case.told.held.group_by("step").agg(pl.len()).iter_rows())
     return all(count == 1 or largest.get(step) == count for step, count in ranks.items())
 
 
 def _comparable(case: _Case) -> tuple[tuple[int, ...], ...]:
     """Return the ranks of each group of clocks that are on one; each rank is in one group."""
-    if case.by_step and not _is_whole(case):
-        return tuple((rank,) for rank in case.clock_of)
-    of_clock = {clock: clock for clock in case.clock_of.values()}
+    if case.clocks.by_step and not _is_whole(case):
+        return tuple((rank,) for rank in case.clocks.of)
+    of_clock = {clock: clock for clock in case.clocks.of.values()}
     for group in case.groups:
         if isinstance(group.found, Clocks):
             of_clock |= dict.fromkeys(group.clocks.tolist(), int(group.clocks[0]))
-    if case.by_step:
+    if case.clocks.by_step:
         of_clock = dict.fromkeys(of_clock, 0)
     ranks: dict[int, list[int]] = {}
-    for rank, clock in case.clock_of.items():
+    for rank, clock in case.clocks.of.items():
         ranks.setdefault(of_clock[clock], []).append(rank)
     return tuple(map(tuple, ranks.values()))
 
@@ -382,7 +445,7 @@ def _comparable(case: _Case) -> tuple[tuple[int, ...], ...]:
 def _report(case: _Case, before: int) -> ClockReport:
     """Return the certificate: what was observed, what it says, and what is left."""
     changes, pairs = case.changes, case.pairs
-    hosts = case.timeline.ranks.sort("rank")["host"].unique(maintain_order=True).to_list()
+    hosts = case.ranks.sort("rank")["host"].unique(maintain_order=True).to_list()
     solved = [group for group in case.groups if isinstance(group.found, Clocks)]
     drift: dict[str, float] = {}
     errors, rate = [], 0.0
@@ -413,13 +476,12 @@ def _report(case: _Case, before: int) -> ClockReport:
     steps = [group.step for group in solved]
     return ClockReport(
         method=method,
-        constraints=len(pairs),
+        constraints=case.told.known,
         violations_before=before,
-        violations_after=int((slack < -ROUNDING_NS).sum()),
+        violations_after=_violated(case, pairs.filter(pl.Series(slack < -ROUNDING_NS))),
         groups=max((steps.count(one) for one in set(steps)), default=0),
         tightest=tuple(
-            f"{_pair(case.timeline.tasks, pairs, index)}: {units.duration(int(slack[index]))}"
-            for index in order
+            f"{_pair(pairs, index)}: {units.duration(int(slack[index]))}" for index in order
         ),
         drift_ppm=drift,
         error_ns=max(errors, default=None),
@@ -428,18 +490,48 @@ def _report(case: _Case, before: int) -> ClockReport:
     )
 
 
-def _pair(tasks: pl.DataFrame, pairs: pl.DataFrame, index: int) -> str:
+def _violated(case: _Case, still: pl.DataFrame) -> int:
+    """Return in how many pairs the effect precedes its cause in the end.
+
+    Between clocks that are as they were it is as many as before. Between others it is those among the
+    pairs that imply all: none, where clocks were solved for together.
+
+    Args:
+        case: What was found out.
+        still: The pairs of `case.pairs` in which it does.
+    """
+    moved = {
+        (group.step, clock)
+        for group in case.groups
+        if case.changes and isinstance(group.found, Clocks)
+        for clock in group.clocks.tolist()
+    }
+    if not moved:
+        return case.told.violated
+    before: int = sum(
+        violated
+        for step, a, b, _, violated in case.told.ways.iter_rows()
+        if (step, a) not in moved and (step, b) not in moved
+    )
+    return before + sum(
+        (step, a) in moved or (step, b) in moved
+        for step, a, b in still.select(
+            pl.col("step") if case.clocks.by_step else pl.lit(None), "clock_a", "clock_b"
+        ).iter_rows()
+    )
+
+
+def _pair(pairs: pl.DataFrame, index: int) -> str:
     row = pairs.row(index, named=True)
-    cause, effect = (tasks["name"][row[side]] for side in ("cause", "effect"))
     where = "" if row["step"] is None else f" of step {row['step']}"
-    return f"{cause} on rank {row['a']} before {effect} on rank {row['b']}{where}"
+    return f"{row['cause']} on rank {row['a']} before {row['effect']} on rank {row['b']}{where}"
 
 
 def _notices(case: _Case, said: ClockReport) -> list[Notice]:
     """Say what was done to the clocks, and what could not be."""
     notices = []
-    what = "ranks" if case.by_step else "hosts"
-    total = len(set(case.clock_of.values()))
+    what = "ranks" if case.clocks.by_step else "hosts"
+    total = len(set(case.clocks.of.values()))
     solved = _solved(case)
     if case.loose:
         text = (
@@ -450,7 +542,9 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
         )
         notices.append(Notice("clocks-unbounded", text))
     if solved and case.changes:
-        violated = f", {said.violations_before:,} of which did not" if not case.by_step else ""
+        violated = (
+            f", {said.violations_before:,} of which did not" if not case.clocks.by_step else ""
+        )
         text = (
             f"the clocks of {len(solved)} of {total} {what} were aligned by {_evidence(said)}"
             f"{violated}; now {_within(case, said)}"
@@ -462,7 +556,7 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
             notices.append(Notice("clocks-drift", text))
     conflicts = [group for group in case.groups if isinstance(group.found, Conflict)]
     if conflicts:
-        notices.append(_refusal(case.timeline.tasks, conflicts))
+        notices.append(_refusal(conflicts))
     a, b = (case.pairs[name].to_numpy() for name in ("clock_a", "clock_b"))
     apart = len(np.unique(connected(a, b, total)))
     if apart > 1:
@@ -477,8 +571,8 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
 def _named(case: _Case, clocks: set[int]) -> str:
     """Name the hosts of some clocks, or the ranks if each has its own."""
     names: dict[int, str] = {}
-    for rank, host in case.timeline.ranks.sort("rank").select("rank", "host").iter_rows():
-        names.setdefault(case.clock_of[rank], f"rank {rank}" if case.by_step else str(host))
+    for rank, host in case.ranks.sort("rank").select("rank", "host").iter_rows():
+        names.setdefault(case.clocks.of[rank], f"rank {rank}" if case.clocks.by_step else str(host))
     shown = [names[clock] for clock in sorted(clocks)]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return ", ".join(shown[:_SHOWN]) + more
@@ -486,7 +580,7 @@ def _named(case: _Case, clocks: set[int]) -> str:
 
 def _agreement(case: _Case, said: ClockReport) -> list[Notice]:
     """Say that clocks were looked at and agree with what happened, if they do: no cause for worry."""
-    solved, total = _solved(case), len(set(case.clock_of.values()))
+    solved, total = _solved(case), len(set(case.clocks.of.values()))
     if not solved or case.changes:
         return []
     some = "" if len(solved) == total else f"{len(solved)} of "
@@ -512,11 +606,11 @@ def _evidence(said: ClockReport) -> str:
 
 
 def _within(case: _Case, said: ClockReport) -> str:
-    first = "rank" if case.by_step else "host"
+    first = "rank" if case.clocks.by_step else "host"
     return f"each is within ±{units.duration(said.error_ns)} of the first {first}'s"
 
 
-def _refusal(tasks: pl.DataFrame, conflicts: list[_Group]) -> Notice:
+def _refusal(conflicts: list[_Group]) -> Notice:
     """Name the worst contradiction."""
 
     def excess(group: _Group) -> int:
@@ -525,7 +619,7 @@ def _refusal(tasks: pl.DataFrame, conflicts: list[_Group]) -> Notice:
     worst = max(conflicts, key=excess)
     assert isinstance(worst.found, Conflict)  # noqa: S101  for the type checker
     where = "" if worst.step is None else f" in {len(conflicts)} steps"
-    pairs = " and ".join(_pair(tasks, worst.pairs, index) for index in worst.found.pairs)
+    pairs = " and ".join(_pair(worst.pairs, index) for index in worst.found.pairs)
     return Notice(
         "clocks-contradict",
         f"no correction of the clocks satisfies all dependencies{where}, so times were left as "

@@ -10,56 +10,67 @@ from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.kinds import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bubblescope.model.timeline import Timeline
 
 
-def constraints(timeline: Timeline) -> pl.DataFrame:
+def constraints(timeline: Timeline, clock_of: Mapping[int, int] | None = None) -> pl.DataFrame:
     """Return each pair of moments on two ranks of which one must not come after the other.
 
     A forward of a micro-batch cannot start on a stage before it has ended on the stage before, nor a
     backward before it has ended on the stage after. A receive cannot end before its send has
     started, which says more where both were recorded.
 
+    Args:
+        timeline: The run.
+        clock_of: Rank -> number of its clock, if only pairs of different clocks are wanted, which are
+            mostly few.
+
     Returns:
         Frame with step, a and b (ranks), before_ns (on a) and after_ns (on b), neither of which is
         null, and cause and effect, rows of the tasks.
     """
-    return pl.concat([_passes(timeline), _messages(timeline)])
+    rank = timeline.tasks["rank"]
+    clock = rank
+    if clock_of is not None:
+        clock = rank.replace_strict(clock_of, default=None, return_dtype=pl.Int32)
+    return pl.concat([_passes(timeline, clock), _messages(timeline, clock)])
 
 
-def _passes(timeline: Timeline) -> pl.DataFrame:
+def _passes(timeline: Timeline, clock: pl.Series) -> pl.DataFrame:
     """Return the ends of passes that those of the next stage wait for, and their starts.
 
     Of an overlapped pair no one knows when either half ran: its forward is taken to end no sooner
     than the whole starts, and to start no later than the whole ends.
     """
     both = pl.col("kind") == Kind.FORWARD_BACKWARD.value
-    tasks = timeline.tasks.select(
-        "rank",
-        "step",
-        start_ns=pl.when(both).then("end_ns").otherwise("start_ns"),
-        end_ns=pl.when(both).then("start_ns").otherwise("end_ns"),
-    )
-    pairs = passes(timeline)
-    rank = tasks["rank"]
-    pairs = pairs.filter(rank.gather(pairs["source"]) != rank.gather(pairs["target"]))
-    source, target = pairs["source"], pairs["target"]
+    tasks = timeline.tasks
+    pairs = passes(timeline).select("source", "target")
+    pairs = pairs.filter(clock.gather(pairs["source"]) != clock.gather(pairs["target"]))
+    columns = tasks.select("rank", "step", "kind", "start_ns", "end_ns")
+    source, target = columns[pairs["source"]], columns[pairs["target"]]
     return pl.DataFrame(
         {
-            "step": tasks["step"].gather(source),
-            "a": rank.gather(source),
-            "b": rank.gather(target),
-            "before_ns": tasks["end_ns"].gather(source),
-            "after_ns": tasks["start_ns"].gather(target),
-            "cause": source,
-            "effect": target,
+            "step": source["step"],
+            "a": source["rank"],
+            "b": target["rank"],
+            "before_ns": source.select(
+                pl.when(both).then("start_ns").otherwise("end_ns")
+            ).to_series(),
+            "after_ns": target.select(
+                pl.when(both).then("end_ns").otherwise("start_ns")
+            ).to_series(),
+            "cause": pairs["source"],
+            "effect": pairs["target"],
         }
     )
 
 
-def _messages(timeline: Timeline) -> pl.DataFrame:
+def _messages(timeline: Timeline, clock: pl.Series) -> pl.DataFrame:
     """Return the starts of sends and the ends of their receives."""
     pairs = messages(timeline)
+    pairs = pairs.filter(clock.gather(pairs["send"]) != clock.gather(pairs["receive"]))
     tasks = timeline.tasks.select("rank", "step", "start_ns", "end_ns")
     send, receive = tasks[pairs["send"]], tasks[pairs["receive"]]
     return pl.DataFrame(

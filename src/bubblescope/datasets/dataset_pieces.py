@@ -6,37 +6,39 @@ corrected.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import polars as pl
 
-from bubblescope.clocks import Correction, correction
+from bubblescope.clocks import Correction, as_it_is, clocks_of, settled
+from bubblescope.clocks.evidence import Evidence
 from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
-from bubblescope.model.provenance import Notice
-from bubblescope.model.timeline import Timeline
+from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 from bubblescope.model.timeline_tables import TABLES
-from bubblescope.sources.dataset.catalogue import BY_BLOCK, NO_STEP, TASKS, Catalogue, Part
-from bubblescope.sources.dataset.reading import Tables, few_steps, tables_of
-from bubblescope.sources.step_agreement import agreed
+from bubblescope.sources.dataset.catalogue import BY_BLOCK, NO_STEP, TASKS, Catalogue
+from bubblescope.sources.dataset.reading import Tables, tables_of
+from bubblescope.sources.step_agreement import disagreeing, windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Literal
 
+    from bubblescope.datasets.kept import Kept
     from bubblescope.engine import Engine
     from bubblescope.model.provenance import Run
     from bubblescope.sources.dataset.store import Store
 
 A_PIECE: Final = 1_000_000
 """Tasks of a part or of a batch, about; at least a step, or the ranks of one file."""
-_TO_SETTLE: Final = 2_000_000
-"""Tasks by which clocks are put right."""
 _OF_PARTS: Final = tuple(
     name for name, table in TABLES.items() if name in BY_BLOCK and "start_ns" in table.schema
     and name not in {"activities", "flops"}
 )  # fmt: skip
+_ALONG: Final = ("rank", "step", "kind", "stage", "lane", "start_ns", "end_ns", "name")
+"""What is asked of ranks over all steps."""
+_Rows = TypeVar("_Rows")
 
 
 class DatasetPieces:
@@ -47,6 +49,7 @@ class DatasetPieces:
         steps: The steps that are asked about; all if None.
         settled: How its clocks are corrected, and what is known of ranks and run.
         size: Tasks of a part or batch, about.
+        kept: Where parts are kept that were made ready; None if they are read each time.
     """
 
     def __init__(
@@ -55,15 +58,18 @@ class DatasetPieces:
         steps: Sequence[int] | None,
         settled: Correction,
         size: int = A_PIECE,
+        kept: Kept | None = None,
     ) -> None:
         self._tables = tables
+        self._kept = kept
         self._settled = settled
         self._moved_ns = _most_moved_ns(settled)
         self._places = _places(tables.catalogue)
         self._steps = steps
         chosen = tables.catalogue.steps if steps is None else steps
         self._parts = _parts(tables.catalogue, chosen, size)
-        self._groups = list(_batches(tables.catalogue, size))
+        self._groups = list(_batches(tables.catalogue, TASKS, size))
+        self._of_kernels = list(_batches(tables.catalogue, "activities", size))
 
     @property
     def parts(self) -> list[Sequence[int]]:
@@ -87,19 +93,53 @@ class DatasetPieces:
 
     def part(self, index: int) -> Timeline:
         """Return all that ran in the steps of a part, and what of no step is in their blocks."""
+        if not self._settled.groups:
+            return self._settled.applied(self.recorded(index))
+        held = None if self._kept is None else self._kept.kept(self._place(index))
+        if held is not None:
+            return self._timeline(held)
+        made = self._settled.applied(self.recorded(index))
+        if self._kept is not None:
+            self._kept.keep(self._place(index), {TASKS: made.tasks, **made.tables})
+            self._kept.forget(f"{index}")
+        return made
+
+    def _place(self, index: int) -> str:
+        """Return what a part is called where it is kept."""
+        return f"{index}.settled" if self._settled.groups else f"{index}"
+
+    def recorded(self, index: int) -> Timeline:
+        """Return a part by the clocks of its ranks, and keep it."""
+        held = None if self._kept is None else self._kept.kept(f"{index}")
+        if held is not None:
+            return self._timeline(held)
         part = self._parts[index]
         found = [(part.blocks, self._own(index))]
         if index == 0 and self._steps is None:
             found.append(({NO_STEP}, pl.lit(value=True)))
-        return self._settled.applied(self._read(found))
+        made = self._read(found)
+        if self._kept is not None:
+            self._kept.keep(f"{index}", {TASKS: made.tasks, **made.tables})
+        return made
 
     def around(self, index: int, start_ns: int, end_ns: int) -> Timeline:
         """Return what is not among a part's own and overlaps a time."""
         low, high = start_ns - self._moved_ns, end_ns + self._moved_ns
+        own, blocks = self._parts[index].blocks, self._places.during(low, high)
+        near = [
+            other
+            for other, part in enumerate(self._parts)
+            if other != index and (part.blocks & blocks or (not other and NO_STEP in blocks))
+        ]
+        held = self._held(near, lambda kept, place: kept.during(place, start_ns, end_ns))
+        if held is not None:
+            names = {name for one in held for name in one}
+            return self._timeline(
+                {name: pl.concat([one[name] for one in held if name in one]) for name in names}
+            )
         where = (pl.col("end_ns") > low) & (pl.col("start_ns") < high)
         if self._steps is not None:
             where &= pl.col("step").is_in(self._steps)
-        own, blocks = self._parts[index].blocks, self._places.during(low, high)
         elsewhere = blocks - own - ({NO_STEP} if index == 0 else set())
         found = [(blocks & own, where & ~self._own(index)), (elsewhere, where)]
         moved = self._settled.applied(self._read(found))
@@ -107,9 +147,64 @@ class DatasetPieces:
 
     def along(self, batch: int) -> Timeline:
         """Return the tasks of some ranks in all steps."""
-        where = None if self._steps is None else pl.col("step").is_in(self._steps)
-        tasks = self._tables.rows(TASKS, self._groups[batch], where)
+        low, high = self._groups[batch]
+        held = self._held(
+            range(len(self._parts)), lambda kept, place: kept.along(place, low, high, _ALONG)
+        )
+        if held is not None:
+            return Timeline(pl.concat(held), self.ranks, self.run)
+        tasks = self._along(TASKS, low, high)
         return self._settled.applied(Timeline(tasks, self.ranks, self.run))
+
+    @property
+    def executes(self) -> bool:
+        """Whether it holds what operators executed."""
+        return any(part.count("flops") for part in self._tables.catalogue.parts)
+
+    @property
+    def kernel_batches(self) -> int:
+        """Number of batches of ranks of which kernels are looked at together."""
+        return len(self._of_kernels)
+
+    def kernels(self, batch: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the activities of some ranks in all steps, and their budget, on one clock."""
+        low, high = self._of_kernels[batch]
+        activities, spent = (
+            self._settled.moved_table(self._along(name, low, high), name)
+            for name in ("activities", "budget")
+        )
+        return activities, spent
+
+    def _along(self, table: str, low: int, high: int) -> pl.DataFrame:
+        """Return the rows of a table of some ranks in all steps, by the clocks of these."""
+        where = pl.col("rank").is_between(low, high)
+        if self._steps is not None:
+            where &= pl.col("step").is_in(self._steps)
+        parts = [
+            part
+            for part in self._tables.catalogue.parts
+            if part.ranks and part.ranks[0] <= high and part.ranks[-1] >= low
+        ]
+        return self._tables.rows(table, parts, where)
+
+    def _held(
+        self, parts: Iterable[int], rows: Callable[[Kept, str], _Rows | None]
+    ) -> list[_Rows] | None:
+        """Return rows of parts as they are kept; None unless all are."""
+        if self._kept is None:
+            return None
+        found = []
+        for index in parts:
+            held = rows(self._kept, self._place(index))
+            if held is None:
+                return None
+            found.append(held)
+        return found
+
+    def _timeline(self, tables: dict[str, pl.DataFrame]) -> Timeline:
+        """Return a timeline of tables as they were kept."""
+        tasks = tables.pop(TASKS, pl.DataFrame(schema=TASK_SCHEMA))
+        return Timeline(tasks, self.ranks, self.run, **tables)
 
     def _own(self, index: int) -> pl.Expr:
         """Return whether a row of a part's blocks is its own.
@@ -153,18 +248,20 @@ def pieces_of(
     steps: Sequence[range] | None = None,
     clock: Literal["raw", "auto", "solve"] = "auto",
     size: int = A_PIECE,
+    kept: Kept | None = None,
 ) -> DatasetPieces:
     """Return a dataset in pieces, on one clock.
 
     Args:
         store: Where it lies.
-        engine: Where the steps are looked at that tell of its clocks.
+        engine: Where the parts are looked at that tell of its clocks.
         steps: The steps that are asked about; all if None.
-        clock: As of `bubblescope.load`. Clocks are put right by a few steps from the first to the last.
+        clock: As of `bubblescope.load`.
         size: Tasks of a part or batch, about.
+        kept: As of `DatasetPieces`.
 
     Raises:
-        SourceError: It is not finished, or damaged, or no steps tell what its ranks agree on.
+        SourceError: It is not finished, or damaged, or its ranks do not agree on what a step is.
         TimelineError: A step is not in it.
     """
     tables = tables_of(store)
@@ -172,43 +269,92 @@ def pieces_of(
     wanted = None
     if steps is not None:
         wanted = [step for step in tables.catalogue.steps if any(step in some for some in steps)]
-    [(_, settled)] = engine.run(_settle, [_Settling(tables, clock, wanted)], apart=True)
-    return DatasetPieces(tables, wanted, settled, size)
+    [(_, (ranks, run))] = engine.run(_known, [tables], apart=True)
+    pieces = DatasetPieces(tables, wanted, Correction(ranks, run, {}, []), size, kept)
+    several = ranks["host"].n_unique() > 1 or not run.common_clock
+    solves = clock == "solve" or (clock == "auto" and several and run.clock is None)
+    jobs = [_Recorded(pieces, index, solves) for index in range(len(pieces.parts))]
+    told = [found for _, found in engine.run(_recorded, jobs, apart=True)]
+    [(_, settled)] = engine.run(_settle, [_Settling(ranks, run, clock, told)], apart=True)
+    odd = settled.odd
+    if odd:
+        raise SourceError(
+            str(store),
+            f"{units.listed('rank', odd)} do not agree with the others on the numbers of steps; read "
+            "some of them with --steps",
+        )
+    return DatasetPieces(tables, wanted, settled.correction, size, kept)
+
+
+def _known(tables: Tables) -> tuple[pl.DataFrame, Run]:
+    """Return the ranks of a dataset and what is known of the run, as read from very many files."""
+    ranks = tables.ranks(tables.catalogue.parts).sort("rank")
+    run = tables.run(tables.catalogue.parts, ranks)
+    return ranks, msgspec.structs.replace(run, contents=()).encodable()
+
+
+class _Recorded(NamedTuple):
+    """A part to be looked at as it was recorded.
+
+    Attributes:
+        pieces: The run, by the clocks of its ranks.
+        number: Of the part.
+        solves: Whether clocks are solved for.
+    """
+
+    pieces: DatasetPieces
+    number: int
+    solves: bool
+
+
+class _Told(NamedTuple):
+    """What a part tells by itself, as it was recorded.
+
+    Attributes:
+        clocks: How clocks differ; None if they are not solved for.
+        windows: As of `bubblescope.sources.step_agreement.windows`.
+    """
+
+    clocks: Evidence | None
+    windows: pl.DataFrame
+
+
+def _recorded(job: _Recorded) -> _Told:
+    """Look at a part as it was recorded, and keep it."""
+    part = job.pieces.recorded(job.number)
+    clocks = clocks_of(part.ranks, part.run)
+    found = None
+    if job.solves and clocks.number > 1:
+        found = Evidence.of(part, clocks.of, by_step=clocks.by_step)
+    return _Told(found, windows(part.tasks))
 
 
 class _Settling(NamedTuple):
-    tables: Tables
+    ranks: pl.DataFrame
+    run: Run
     clock: Literal["raw", "auto", "solve"]
-    steps: list[int] | None
+    told: list[_Told]
 
 
-def _settle(job: _Settling) -> Correction:
-    """Work out how clocks are corrected, by a few steps."""
-    tables = job.tables
-    catalogue = tables.catalogue
-    if job.steps is not None:
-        catalogue = msgspec.structs.replace(catalogue, steps=tuple(job.steps))
-    some = few_steps(catalogue, _TO_SETTLE)
-    everything = len(some) == len(tables.catalogue.steps)
-    few = tables.part(None if everything else [range(step, step + 1) for step in some], None)
-    several = few.ranks["host"].n_unique() > 1 or not few.run.common_clock
-    found = Correction(few.ranks, few.run, {}, [])
-    if job.clock == "solve" or (job.clock == "auto" and several and few.run.clock is None):
-        found = correction(few, job.clock)
-    checked = agreed(found.applied(few))
-    if checked.run.warnings != found.run.warnings:
-        raise SourceError(
-            str(tables.store),
-            f"ranks do not agree on the numbers of steps ({checked.run.warnings[-1].message}); read "
-            "some of them with --steps",
-        )
-    run = found.run
-    if len(some) < len(catalogue.steps) and run.clock is not None:
-        text = f"clocks were looked at in {units.listed('step', some)} of {len(catalogue.steps)}"
-        run = run.noted(Notice("clocks-sampled", text, len(some), len(catalogue.steps)))
-    run = msgspec.structs.replace(run, contents=())
+class _Settled(NamedTuple):
+    correction: Correction
+    odd: list[int]
+
+
+def _settle(job: _Settling) -> _Settled:
+    """Work out how clocks are corrected, and whether ranks agree then on the numbers of steps."""
+    found = Correction(job.ranks, job.run, {}, [])
+    clocks = clocks_of(job.ranks, job.run)
+    told = [one.clocks for one in job.told if one.clocks is not None]
+    if job.clock != "raw" and told:
+        every = Evidence.joined(told, by_step=clocks.by_step)
+        found = settled(job.ranks, job.run, every, job.clock)
+    elif job.clock == "solve":
+        found = as_it_is(job.ranks, job.run, job.clock)
+    both = pl.concat([one.windows for one in job.told])
+    odd = disagreeing(found.ranks, found.moved(both, "start_ns", "end_ns"))
     groups = [group._replace(pairs=group.pairs.clear()) for group in found.groups]
-    return found._replace(run=run, groups=groups)
+    return _Settled(found._replace(groups=groups), odd)
 
 
 def _most_moved_ns(settled: Correction) -> int:
@@ -292,15 +438,19 @@ def _places(catalogue: Catalogue) -> _Places:
     return _Places(begins, during)
 
 
-def _batches(catalogue: Catalogue, size: int) -> Iterator[list[Part]]:
-    """Yield the parts of the dataset in batches of about so many tasks."""
-    batch: list[Part] = []
-    tasks = 0
-    for part in catalogue.parts:
-        if batch and tasks + part.count(TASKS) > size:
-            yield batch
-            batch, tasks = [], 0
-        batch.append(part)
-        tasks += part.count(TASKS)
-    if batch:
-        yield batch
+def _batches(catalogue: Catalogue, table: str, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last rank of batches of about so many rows, of ranks in a row."""
+    low, high, tasks = None, 0, 0.0
+    counts = sorted(
+        (rank, part.count(table) / len(part.ranks))
+        for part in catalogue.parts
+        for rank in part.ranks
+    )
+    for rank, count in counts:
+        if low is not None and tasks + count > size:
+            yield low, high
+            low, tasks = None, 0.0
+        low = rank if low is None else low
+        high, tasks = rank, tasks + count
+    if low is not None:
+        yield low, high

@@ -16,6 +16,8 @@ from bubblescope.model.machine import cores
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import polars as pl
+
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -32,6 +34,30 @@ def blocks(count: int) -> Iterator[slice]:
     """Yield the rows of long arrays, block by block."""
     for low in range(0, count, _BLOCK):
         yield slice(low, min(low + _BLOCK, count))
+
+
+def in_blocks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a frame, block by block: what is made of a block takes little memory.
+
+    Of a frame without rows, that is one block.
+    """
+    return frame.iter_slices(_BLOCK) if frame.height else iter([frame])
+
+
+def blocks_of_ranks(tasks: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield rows some ranks at a time, each rank's in one block; all if they are not by rank."""
+    rank = tasks["rank"].to_numpy()
+    if len(rank) <= _BLOCK or (rank[1:] < rank[:-1]).any():
+        yield tasks
+        return
+    low = 0
+    while low < len(rank):
+        high = len(rank)
+        if low + _BLOCK < high:
+            first = int(np.searchsorted(rank, rank[low + _BLOCK]))
+            high = first if first > low else int(np.searchsorted(rank, rank[low], "right"))
+        yield tasks[low:high]
+        low = high
 
 
 def at_once(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:

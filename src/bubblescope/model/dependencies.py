@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
+from bubblescope.model.arrays import in_blocks
 from bubblescope.model.kinds import BACKWARDS, Kind, Lane
 from bubblescope.model.remembered import remembered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
@@ -21,6 +24,20 @@ _RECEIVES: Final = {
     Kind.SEND_BACKWARD.value: Kind.RECV_BACKWARD.value,
 }
 _PAIR: Final = Kind.FORWARD_BACKWARD.value
+
+_NEEDED: Final = (
+    *("rank", "step", "kind", "lane"),
+    *("stage", "microbatch", "pair_stage", "pair_microbatch"),
+)
+"""Columns of tasks that tell what feeds what."""
+
+_NO_STEP: Final = np.iinfo(np.int32).min
+
+_MANY: Final = 1 << 18
+"""Tasks of which not all are looked at at once."""
+
+_GROUPS: Final = 8
+"""Groups of steps that are looked at one after the other: so much less memory is needed."""
 
 
 def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
@@ -54,7 +71,7 @@ def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
     for one, ahead in ((forwards, 1), (backwards, -1)):
         known = one.drop_nulls(["stage", "microbatch"])
         known = _keyed(known.with_columns(copy=_copies(known, within)), (*within, "copy"))
-        source, target = _following(known["key"].to_numpy(), ahead)
+        source, target = _following(known.drop_in_place("key").to_numpy(), ahead)
         found.append(
             known[source].select(
                 "microbatch",
@@ -70,10 +87,14 @@ def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
 def _copies(works: pl.DataFrame, within: tuple[str, ...]) -> pl.Expr:
     """Return which of the ranks that work on the same micro-batch of a stage each is of, from 1."""
     stage = [*(name for name in within if name != "step"), "stage"]
-    held = works.select(*stage, "rank").unique()
-    if held.height == held.select(stage).n_unique():
+    if _held_once(works.select(*stage, "rank").unique()):
         return pl.lit(1, pl.UInt32)
     return pl.col("rank").rank("dense").over([*stage, "microbatch"])
+
+
+def _held_once(held: pl.DataFrame) -> bool:
+    """Say whether one rank alone holds each stage, given columns that tell stages apart, and rank."""
+    return held.select(pl.exclude("rank")).n_unique() == held.height
 
 
 def _keyed(works: pl.DataFrame, within: tuple[str, ...]) -> pl.DataFrame:
@@ -122,16 +143,53 @@ def passes(timeline: Timeline) -> pl.DataFrame:
     coordinates = timeline.ranks.select(
         "rank", pipeline=pl.struct(pl.col("dp", "tp", "cp").fill_null(-1)).rank("dense")
     )
-    works = (
-        timeline.tasks.select(
-            "rank", "step", "kind", "lane", "stage", "microbatch", "pair_stage", "pair_microbatch"
-        )
-        .with_row_index("work")
-        .filter(pl.col("lane") == Lane.COMPUTE.value)
-        .join(coordinates, on="rank", maintain_order="left")
+    fed = pl.concat(
+        [
+            feeds(
+                works.join(coordinates, on="rank", maintain_order="left"), ("step", "pipeline")
+            ).select("source", "target", "backward")
+            for works in _some_at_a_time(timeline.tasks.select(*_NEEDED), coordinates)
+        ]
     )
-    found = feeds(works, ("step", "pipeline"))
-    return found.select("source", "target", "backward").sort("source", "target")
+    # Rows are less than 2^31: as one number, both are sorted at once.
+    place = fed["source"].to_numpy().astype(np.int64)
+    place <<= 32
+    place |= fed["target"].to_numpy()
+    order = pl.Series(np.argsort(place, kind="stable"), dtype=pl.UInt32)
+    del place
+    return pl.DataFrame([fed.drop_in_place(name).gather(order) for name in fed.columns])
+
+
+def _some_at_a_time(tasks: pl.DataFrame, coordinates: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield tasks of the compute lane with their rows as `work`, of a large run some steps at a time.
+
+    Steps have nothing to do with each other, but for which of several ranks is of which pipeline where
+    they hold the same stage: then all are needed at once.
+
+    Args:
+        tasks: Frame with `_NEEDED`.
+        coordinates: Frame with rank and pipeline.
+    """
+    compute = (tasks["lane"] == Lane.COMPUTE.value).to_numpy()
+    groups: list[Ints] = []
+    if tasks.height > _MANY:
+        stages = [
+            block.unpivot(["stage", "pair_stage"], index="rank", value_name="held")
+            .select("rank", "held")
+            .unique()
+            for block in in_blocks(tasks)
+        ]
+        held = pl.concat(stages).unique().drop_nulls().join(coordinates, on="rank")
+        step = tasks["step"].fill_null(_NO_STEP).to_numpy()
+        if _held_once(held):
+            known = tasks["step"].unique().fill_null(_NO_STEP).sort().to_numpy()
+            groups = np.array_split(known, min(_GROUPS, len(known)))
+    if not groups:
+        yield tasks.with_row_index("work").filter(compute)
+        return
+    for steps in groups:
+        rows = np.flatnonzero(compute & (step >= steps[0]) & (step <= steps[-1]))
+        yield tasks[rows].with_columns(work=pl.Series(rows, dtype=pl.UInt32))
 
 
 @remembered
@@ -147,7 +205,8 @@ def messages(timeline: Timeline) -> pl.DataFrame:
     """
     key = ["step", "direction", "microbatch", "from", "to"]
     known = (
-        timeline.tasks.with_row_index("task")
+        timeline.tasks.select("rank", "step", "kind", "microbatch", "start_ns", "end_ns", "peer")
+        .with_row_index("task")
         .filter(pl.col("peer").is_not_null(), pl.col("microbatch").is_not_null())
         .with_columns(pl.col("kind").cast(pl.String))
         .filter(pl.col("rank") != pl.col("peer"))

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 UNREADABLE: Final = (OSError, pl.exceptions.PolarsError)
 """What these functions raise of a damaged file."""
 
+_MANY: Final = 1 << 18
+"""Rows that are more than a row group."""
+
 _VALUE: Final = 8
 """Bytes that a value takes."""
 _PACKED_WELL: Final = 200
@@ -58,7 +61,14 @@ def read(
             raise pl.exceptions.ComputeError(f"it claims to have {rows:,} rows in {size:,} bytes")
         if wrong := complaint(source, columns, most):
             raise pl.exceptions.ComputeError(wrong)
-        return (scan if where is None else scan.filter(where)).collect()
+        if where is not None:
+            return scan.filter(where).collect()
+        if rows < _MANY:
+            return scan.collect()
+        # Columns of many rows come in pieces, and what works on these copies them again and again. All
+        # of a column and its pieces are there at once, but not those of all columns.
+        names = scan.collect_schema().names()
+        return pl.DataFrame([scan.select(name).collect().to_series().rechunk() for name in names])
 
 
 def read_arrow(source: IO[bytes], columns: Sequence[str] | None = None) -> pl.DataFrame:

@@ -15,6 +15,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model import parquet
+from bubblescope.model.arrays import in_blocks
 from bubblescope.model.bounds import LONGEST_NS, RANKS, TIMES_NS, UNDECODABLE, Int32, Int64, Place
 from bubblescope.model.counters import in_force
 from bubblescope.model.errors import SourceError, TimelineError, quoted, reason
@@ -568,10 +569,11 @@ def _converted(frame: pl.DataFrame, schema: Mapping[str, pl.DataType], table: st
 
 def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, beside: dict[str, pl.DataFrame]) -> None:
     """Enforce the rules that span columns or tables. A null satisfies every rule."""
-    broken = tasks.select((~rule).fill_null(value=False).alias(text) for text, rule in _TASK_RULES)
-    for column, (text, rule) in zip(broken.iter_columns(), _TASK_RULES, strict=True):
-        if column.any():
-            row = int(column.arg_true()[0])
+    broken = [(~rule).fill_null(value=False).alias(text) for text, rule in _TASK_RULES]
+    found = pl.concat([block.select(broken).select(pl.all().any()) for block in in_blocks(tasks)])
+    for text, rule in _TASK_RULES:
+        if found[text].any():
+            row = int(tasks.select((~rule).fill_null(value=False)).to_series().arg_true()[0])
             said = _show(tasks, row, rule.meta.root_names())
             raise TimelineError(f"tasks row {row}: the rule is that {text}, but {said}")
     _check_bounds(tasks, ranks)

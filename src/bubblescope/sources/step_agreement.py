@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model import units
+from bubblescope.model.arrays import in_blocks
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import Timeline
@@ -43,10 +44,7 @@ def agreed(timeline: Timeline) -> Timeline:
     Returns:
         The run itself where nothing contradicts its numbers; else one with a warning.
     """
-    answers = [
-        _renumbered(own, contradicted=contradicted)
-        for own, contradicted in _pipelines(timeline, _windows(timeline.tasks))
-    ]
+    answers = _answers(timeline.ranks, windows(timeline.tasks))
     doubtful = sorted({rank for answer in answers for rank in answer.doubtful})
     changed = [answer.numbers for answer in answers if answer.numbers.height]
     if changed and (timeline.budget.height or timeline.step_times.height):
@@ -83,33 +81,62 @@ def agreed(timeline: Timeline) -> Timeline:
     return Timeline(tasks, timeline.ranks, run, **timeline.tables)
 
 
-def _windows(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return from when to when each rank ran forwards and backwards of a step, of those with both."""
+def disagreeing(ranks: pl.DataFrame, windows: pl.DataFrame) -> list[int]:
+    """Return the ranks whose steps `agreed` would give other numbers, or cannot match; ascending.
+
+    Args:
+        ranks: The ranks, as in `Timeline.ranks`.
+        windows: As `windows` returns it, of all steps.
+    """
+    odd: set[int] = set()
+    for answer in _answers(ranks, windows.sort("rank", "start_ns")):
+        odd.update(answer.doubtful, answer.numbers["rank"].to_list())
+    return sorted(odd)
+
+
+def _answers(ranks: pl.DataFrame, windows: pl.DataFrame) -> list[_Answer]:
+    return [
+        _renumbered(own, contradicted=contradicted)
+        for own, contradicted in _pipelines(ranks, windows)
+    ]
+
+
+def windows(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return from when to when each rank ran forwards and backwards of a step.
+
+    Returns:
+        Frame with rank, step, start_ns, end_ns, stage (the lowest) and both: whether it ran forwards
+        and backwards.
+    """
     kinds = [kind.value for kind in COMPUTE_KINDS]
     kind = pl.col("kind")
-    return (
-        tasks.select("rank", "step", "stage", "kind", "lane", "start_ns", "end_ns")
+    edges = pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("stage").min()
+    sides = pl.col("forwards").any(), pl.col("backwards").any()
+    parts = [
+        block.select("rank", "step", "stage", "kind", "lane", "start_ns", "end_ns")
         .filter(kind.is_in(kinds), pl.col("lane") == Lane.COMPUTE.value)
         .drop_nulls("step")
+        .with_columns(forwards=kind.is_in(_FORWARDS), backwards=kind.is_in(_BACKWARDS))
         .group_by("rank", "step")
-        .agg(
-            pl.col("start_ns").min(),
-            pl.col("end_ns").max(),
-            stage=pl.col("stage").min(),
-            both=kind.is_in(_FORWARDS).any() & kind.is_in(_BACKWARDS).any(),
-        )
+        .agg(*edges, *sides)
+        for block in in_blocks(tasks)
+    ]
+    return (
+        pl.concat(parts)
+        .group_by("rank", "step")
+        .agg(*edges, both=pl.all_horizontal(*sides))
         .sort("rank", "start_ns")
     )
 
 
-def _pipelines(timeline: Timeline, windows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, bool]]:
+def _pipelines(table: pl.DataFrame, windows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, bool]]:
     """Yield the windows of each pipeline whose ranks may not agree, and whether they surely do not.
 
     They surely do not where some of one number do not overlap; they may not where some ranks lack
     steps that others have.
     """
     coordinates = ["dp", "tp", "cp"]
-    ranks = timeline.ranks.select("rank", "host", "clock_error_ns", *coordinates)
+    ranks = table.select("rank", "host", "clock_error_ns", *coordinates)
     apart = windows.join(ranks, on="rank", maintain_order="left")
     for _, own in apart.group_by(coordinates, maintain_order=True):
         held = own.drop_nulls("stage").group_by("rank").agg(pl.col("stage").min())

@@ -8,8 +8,8 @@ import polars as pl
 
 from bubblescope.analysis.finding import place
 from bubblescope.analysis.idle.chance import rank_errors
-from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
-from bubblescope.analysis.phase import compared
+from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical, lengths
+from bubblescope.analysis.phase import compared_by_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +68,51 @@ class SlowRank(NamedTuple):
         return f"rank {self.rank} is {slower} than a healthy rank at its stage"
 
 
+class Worked(NamedTuple):
+    """What some ranks worked.
+
+    Attributes:
+        steps: Frame with rank, step and own, what it worked there.
+        ranks: Frame as of `Work`, with task, the row of the first that was longer; null if none was.
+        numbers: Of the steps, as the run has them.
+    """
+
+    steps: pl.DataFrame
+    ranks: pl.DataFrame
+    numbers: list[int | None]
+
+    @classmethod
+    def of(cls, run: Durations | MeasuredRun, parts: Lengths) -> Self:
+        """Look at tasks, and at their lengths taken apart.
+
+        Steps are told apart as the run tells them. Where it knows just how long tasks took, these are
+        those of one number, which is that of other ranks' too.
+        """
+        slow = pl.col("was") > pl.col("healthy")
+        step = pl.Series(run.step)
+        if isinstance(run, Durations):
+            step = pl.Series(run.steps, dtype=pl.Int32).gather(step)
+        tasks = pl.DataFrame(
+            {
+                "rank": run.rank,
+                "step": step,
+                "was": parts.rank_ns,
+                "healthy": parts.stage_ns,
+                "own": parts.own_ns,
+                "task": run.task,
+            }
+        )
+        return cls(
+            tasks.group_by("rank", "step").agg(pl.col("own").sum()),
+            tasks.group_by("rank").agg(
+                pl.col("was", "healthy").sum(),
+                steps=pl.col("step").filter(slow).n_unique().cast(pl.Int64),
+                task=pl.col("task").filter(slow).min(),
+            ),
+            run.steps,
+        )
+
+
 class Work(NamedTuple):
     """What ranks worked in some steps, and what they would have on healthy ones.
 
@@ -93,29 +138,25 @@ class Work(NamedTuple):
             parts: The lengths of these, taken apart.
             timeline: That they are of.
         """
-        slow = pl.col("was") > pl.col("healthy")
-        tasks = pl.DataFrame(
-            {
-                "rank": run.rank,
-                "step": run.step,
-                "was": parts.rank_ns,
-                "healthy": parts.stage_ns,
-                "own": parts.own_ns,
-                "task": run.task,
-            }
-        )
-        work = tasks.group_by("rank", "step").agg(pl.col("own").sum())
-        ranks = tasks.group_by("rank").agg(
-            pl.col("was", "healthy").sum(),
-            steps=pl.col("step").filter(slow).n_unique().cast(pl.Int64),
-            task=pl.col("task").filter(slow).min(),
-        )
+        return cls.of_ranks([Worked.of(run, parts)], timeline)
+
+    @classmethod
+    def of_ranks(cls, worked: Sequence[Worked], timeline: Timeline) -> Self:
+        """Look at all steps, of which some ranks each are known.
+
+        Args:
+            worked: What they worked.
+            timeline: Their tasks.
+        """
+        steps = pl.concat([one.steps for one in worked])
+        numbers = {number for one in worked for number in one.numbers}
+        ranks = pl.concat([one.ranks for one in worked])
         shown = ranks.drop_nulls("task").select("rank", "task").iter_rows()
         return cls(
             ranks.drop("task"),
             {rank: timeline.tasks.row(row, named=True) for rank, row in shown},
-            int(work.group_by("step").agg(pl.col("own").max())["own"].sum()),
-            len(set(run.steps)),
+            int(steps.group_by("step").agg(pl.col("own").max())["own"].sum()),
+            len(numbers),
         )
 
     @classmethod
@@ -136,15 +177,22 @@ class Work(NamedTuple):
 
 def standing_out(timeline: Timeline) -> SlowRank | None:
     """Return the slowest rank of a run if it stands out, whether or not the ranks share a clock."""
-    tasks = compared(timeline, "task", "rank", "step", "kind", "stage", "start_ns", "end_ns").sort(
-        "step", "rank", "start_ns"
-    )
-    if not tasks.height:
+    typical = typical_of(timeline)
+    if typical is None:
         return None
-    run = Durations.of(tasks)
-    typical = Typical.of(Medians.of(run))
-    found = slow_ranks(Work.of_steps(run, lengths(run, typical), timeline), typical)
+    worked = [
+        Worked.of(run, lengths(run, typical))
+        for run in map(Durations.of, compared_by_ranks(timeline, *DURATION))
+    ]
+    found = slow_ranks(Work.of_ranks(worked, timeline), typical)
     return found[0] if found and found[0].stands_out else None
+
+
+def typical_of(timeline: Timeline) -> Typical | None:
+    """Return what tasks of a run take, as a rule, which needs no common clock; None without any."""
+    blocks = compared_by_ranks(timeline, *DURATION)
+    medians = [Medians.of(Durations.of(own)) for own in blocks]
+    return Typical.of(Medians.joined(medians)) if medians else None
 
 
 def slow_ranks(work: Work, typical: Typical) -> list[SlowRank]:

@@ -39,6 +39,10 @@ _SIGMAS: Final = 3.0
 """Standard errors beyond which a median is not just noise."""
 
 
+DURATION: Final = ("task", "rank", "step", "kind", "stage", "start_ns", "end_ns")
+"""Columns of tasks that tell how long they took, with their rows."""
+
+
 class Timed(Protocol):
     """Tasks of which it is known how long they took; attributes as of `Durations`."""
 
@@ -84,9 +88,11 @@ class Durations(NamedTuple):
             stage=pl.col("stage").fill_null(-1),
             duration_ns=pl.col("end_ns") - pl.col("start_ns"),
         )
-        arrays = {
-            column.name: column.to_numpy().astype(np.int64) for column in columns.iter_columns()
+        arrays: dict[str, Ints] = {
+            column.name: column.to_numpy().astype(np.int32)
+            for column in columns.drop("duration_ns").iter_columns()
         }
+        arrays["duration_ns"] = columns["duration_ns"].to_numpy()
         return cls(**arrays, steps=tasks["step"].unique(maintain_order=True).to_list())
 
 

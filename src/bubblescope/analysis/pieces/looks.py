@@ -87,6 +87,8 @@ class OfPart(NamedTuple):
         own = _phased(self.pieces.part(self.number), self.told)
         around = self.pieces.around(self.number, own.start_ns, own.end_ns)
         others = around.tasks.filter(~(_PASS & (pl.col("lane") == Lane.COMPUTE.value)))
+        if not others.height:
+            return told(own, self.told), around
         both = pl.concat([own.tasks, others])
         return told(Timeline(both, own.ranks, own.run, **own.tables), self.told), around
 
@@ -97,6 +99,8 @@ _PASS: Final = pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS])
 def _phased(part: Timeline, known: Mapping[Callable[..., Any], Any]) -> Timeline:
     """Return a part without passes of no step, where other parts have steps with passes."""
     facts: StepFacts | None = known.get(step_facts)
+    if not part.tasks["step"].has_nulls():
+        return part
     if facts is None or not facts.spans["step"].is_not_null().any():
         return part
     phase = pipeline_phase(part.tasks)
@@ -237,6 +241,7 @@ class Replayed(NamedTuple):
             none.
         known: What steps tell each other; None if ranks share no clock.
         pipelined: Whether the run may be a pipeline.
+        explained: Whether it is asked what shows causes, and what they cost.
     """
 
     choice: Choice | None
@@ -244,6 +249,7 @@ class Replayed(NamedTuple):
     done: Done | None
     known: Known | None
     pipelined: bool
+    explained: bool
 
 
 class Fourth(NamedTuple):
@@ -251,7 +257,8 @@ class Fourth(NamedTuple):
 
     Attributes:
         ideal: Its steps, and those of each rank's own replica, and how many operations were imputed.
-        entries, lasting, evidence, lost, gaps: None, but for `lost`, where nothing is replayed.
+        entries, lasting, evidence, lost, gaps: None, but for `lost`, where nothing is replayed; and
+            all but `entries` where they are not asked for.
         gap_count: How many gaps there are, of which `gaps` are the longest.
     """
 
@@ -259,7 +266,7 @@ class Fourth(NamedTuple):
     entries: Entries | None
     lasting: Lasting | None
     evidence: Evidence | None
-    lost: Lost
+    lost: Lost | None
     gaps: pl.DataFrame | None
     gap_count: int = 0
 
@@ -275,9 +282,11 @@ def fourth(job: OfPart) -> Fourth:
     bare = None if best is None else (best.steps, best.own, best.imputed)
     found = Counterfactuals.of(part, recognition, more.known) if more.known is not None else None
     if found is None:
-        lost = Lost.of(part, () if more.pipelined else None)
+        lost = Lost.of(part, () if more.pipelined else None) if more.explained else None
         return Fourth(bare, None, None, None, lost, None)
     entries, stretches = Entries.of(found)
+    if not more.explained:
+        return Fourth(bare, entries, None, None, None, None)
     replays = Replays(found, stretches)
     meanwhile = around.budget
     return Fourth(

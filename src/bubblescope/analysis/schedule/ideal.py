@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.phase import of_phase
+from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.ordering import in_order
 from bubblescope.model.timeline import Timeline
 from bubblescope.schedules.plan import BACKWARD_WEIGHT
 from bubblescope.schedules.replay import Graph, edges_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from typing_extensions import Self
 
@@ -92,8 +93,14 @@ class Done(NamedTuple):
         plan = recognition.plan
         if plan is None:
             return None
+        return cls.by((tasks["home"] for tasks in _tasks(timeline, recognition)), recognition, plan)
+
+    @classmethod
+    def by(cls, homes: Iterable[pl.Series], recognition: Recognition, plan: Plan) -> Self:
+        """Look at where tasks are in a plan."""
         ever, fused = np.zeros((2, len(plan)), bool)
-        ever[_tasks(timeline, recognition)["home"].to_numpy()] = True
+        for home in homes:
+            ever[home.to_numpy()] = True
         fused[_fused_weights(plan, recognition)] = True
         return cls(ever, fused)
 
@@ -103,7 +110,13 @@ class Done(NamedTuple):
         return cls(*(np.logical_or.reduce(each) for each in zip(*parts, strict=True)))
 
 
-def ideal(timeline: Timeline, recognition: Recognition, done: Done | None = None) -> Ideal | None:
+def ideal(
+    timeline: Timeline,
+    recognition: Recognition,
+    done: Done | None = None,
+    *,
+    placed: bool = True,
+) -> Ideal | None:
     """Return the ideal of a run, or None if its schedule was not recognised.
 
     Operations that were not observed take as long as their like in the same step: the median.
@@ -112,18 +125,25 @@ def ideal(timeline: Timeline, recognition: Recognition, done: Done | None = None
         timeline: The run, or whole steps of it.
         recognition: The schedule, with what was observed in these steps.
         done: What the whole run ever did; these steps if left out.
+        placed: Whether it is to have a timeline, which takes memory until that is made.
     """
     plan = recognition.plan
     if plan is None:
         return None
-    done = done or Done.of(timeline, recognition)
-    if done is None:
-        return None
-    tasks = _tasks(timeline, recognition)
-    keys = tasks.select("replica", "step").unique().sort("replica", "step")
-    tasks = tasks.join(keys.with_row_index("run"), on=["replica", "step"], nulls_equal=True)
+    columns = ("replica", "step", "home", "length_ns", *(_MOVED if placed else ()))
+    seats, parts = [], []
+    for tasks in _tasks(timeline, recognition):
+        seats.append(tasks.select("rank", "replica").unique())
+        parts.append(tasks.select(name for name in columns if name != "run"))
+    done = done or Done.by((part["home"] for part in parts), recognition, plan)
+    keys = pl.concat([part.select("replica", "step").unique() for part in parts])
+    keys = keys.unique().sort("replica", "step")
+    runs = keys.with_row_index("run")
+    for at, part in enumerate(parts):
+        told = part.join(runs, on=["replica", "step"], nulls_equal=True, maintain_order="left")
+        parts[at] = told.drop("replica", "step")
     step = keys.select(pl.col("step").rank("dense").fill_null(0)).to_series().to_numpy()
-    lengths, seen = _lengths(plan, recognition, tasks, step, done)
+    lengths, seen = _lengths(plan, recognition, parts, step, done)
     whole = _is_whole(plan, seen, done)
     start, end = Graph(len(plan), edges_of(plan)[0]).run_many(lengths[whole])
     # Like the measured step, it lasts from the first start to the last end on the observed devices.
@@ -131,67 +151,82 @@ def ideal(timeline: Timeline, recognition: Recognition, done: Done | None = None
     spans = end[:, shown].max(axis=1, initial=0) - start[:, shown].min(axis=1, initial=_FAR)
     found = keys.filter(whole).with_columns(ideal_ns=spans)
     steps = found.group_by("step").agg(pl.col("ideal_ns").max()).sort("step")
-    seats = tasks.select("rank", "replica").unique()
-    own = found.join(seats, on="replica").select("rank", "step", "ideal_ns")
+    own = found.join(pl.concat(seats), on="replica").select("rank", "step", "ideal_ns")
     moved = None
-    if timeline.run.common_clock:
+    if placed and timeline.run.common_clock:
+        tasks = pl.concat([part.select(_MOVED) for part in parts])
         place = np.full(len(keys), -1)
         place[whole] = np.arange(whole.sum())
-        moved = partial(_moved, timeline, tasks.select(_MOVED), place, start, end)
+        moved = partial(_moved, timeline, tasks, place, start, end)
     return Ideal(steps, own, int((~seen[whole] & (lengths[whole] > 0)).sum()), moved)
 
 
-def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:
-    """Return a row for each half of each pipeline task: replica, device, place in the plan, time."""
+def _tasks(timeline: Timeline, recognition: Recognition) -> Iterator[pl.DataFrame]:
+    """Yield a row for each half of each pipeline task, some ranks at a time.
+
+    They have rank, replica, step, task, start_ns, length_ns, position in the plan (null for one that it
+    does not have), and home: the position of what it goes with.
+    """
     observed = recognition.observed
-    halves = pl.DataFrame({"task": observed.task, "position": recognition.position})
-    tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
-    tasks = tasks.with_row_index("task").with_columns(pl.col("task").cast(pl.Int32))
     seats = pl.DataFrame(
         {
             "rank": list(recognition.coordinates.device),
-            "device": list(recognition.coordinates.device.values()),
             "replica": [
                 recognition.coordinates.replica[rank] for rank in recognition.coordinates.device
             ],
         },
-        schema_overrides={"rank": pl.Int32},
+        schema_overrides={"rank": pl.Int32, "replica": pl.Int32},
     )
-    found = in_order(
-        pipeline_phase(tasks)
-        .select("task", "rank", "step", "start_ns", "end_ns")
-        .join(seats, on="rank")
-        .join(halves, on="task", how="left", maintain_order="left_right"),
-        *("rank", "step", "start_ns", "end_ns", "task"),
-    ).with_columns(pl.when(pl.col("position") >= 0).then("position").alias("position"))
+    tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
+    tasks = tasks.with_columns(task=pl.Series(np.arange(tasks.height, dtype=np.int32)))
+    wanted = of_phase(tasks)
+    position = recognition.position.astype(np.int32)
+    paired = bool((np.diff(observed.task) == 0).any())
+    place = np.full(len(timeline), -1, np.int32)
+    place[observed.task] = position
+    halves = pl.DataFrame({"task": observed.task, "position": position}) if paired else None
+    for block in blocks_of_ranks(tasks):
+        some = block.filter(wanted).select("task", "rank", "step", "start_ns", "end_ns")
+        if halves is not None:
+            some = some.join(halves, on="task", how="left", maintain_order="left_right")
+        else:
+            some = some.with_columns(position=pl.Series(place[some["task"].to_numpy()]))
+        some = some.join(seats, on="rank", maintain_order="left")
+        yield _at_home(in_order(some, "rank", "step", "start_ns", "end_ns", "task"), paired=paired)
+
+
+def _at_home(found: pl.DataFrame, *, paired: bool) -> pl.DataFrame:
+    """Say where in the plan tasks of some ranks belong, and how long each half of them takes."""
+    found = found.with_columns(pl.when(pl.col("position") >= 0).then("position").alias("position"))
     length, home = pl.col("end_ns") - pl.col("start_ns"), pl.col("position")
     if found["position"].has_nulls():
         # What the plan does not have (recomputation) goes with what follows it.
         home = home.backward_fill().forward_fill().over("rank", "step")
-    if (found["task"] == found["task"].shift()).any():
+    if paired:
         # A pair's halves share its length; the first takes what does not divide.
         share = pl.len().over("task")
         length = (length + share - 1 - pl.int_range(pl.len()).over("task")) // share
-    return found.with_columns(home=home, length_ns=length).drop_nulls("home")
+    return found.with_columns(home=home, length_ns=length).drop_nulls("home").drop("end_ns")
 
 
 def _lengths(
-    plan: Plan, recognition: Recognition, tasks: pl.DataFrame, step: Ints, done: Done
+    plan: Plan, recognition: Recognition, parts: Sequence[pl.DataFrame], step: Ints, done: Done
 ) -> tuple[Ints, Mask]:
     """Return how long operations take in each replica and step, and which of them were observed.
 
     Args:
         plan: The plan.
         recognition: How ranks follow it.
-        tasks: As `_tasks` returns them, with the number of their replica and step as run.
+        parts: As `_tasks` yields them, with the number of their replica and step as run.
         step: A number for the step of each run.
         done: What the run ever did.
     """
-    at = (tasks["run"].to_numpy(), tasks["home"].to_numpy())
     lengths = np.zeros((len(step), len(plan)), np.int64)
-    np.add.at(lengths, at, tasks["length_ns"].to_numpy())
     seen = np.zeros((len(step), len(plan)), bool)
-    seen[at] = True
+    for tasks in parts:
+        at = (tasks["run"].to_numpy(), tasks["home"].to_numpy())
+        np.add.at(lengths, at, tasks["length_ns"].to_numpy())
+        seen[at] = True
     if seen.all():
         return lengths, seen
     key = _kind_and_stage(plan)

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.phase import of_phase
+from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind
 from bubblescope.model.ordering import in_order
 from bubblescope.model.remembered import remembered
@@ -97,14 +98,15 @@ class Observed(msgspec.Struct, frozen=True):
 
     def first(self, microbatches: int) -> Observed:
         """Return the operations of the first so many micro-batches."""
-        return self._only(self.microbatch < microbatches)
+        return self.only(self.microbatch < microbatches)
 
     def early(self, share: float) -> Observed:
         """Return the operations of the first steps, about this share of them and at least one."""
         steps = np.unique(self.step)
-        return self._only(self.step <= steps[int(share * (len(steps) - 1))])
+        return self.only(self.step <= steps[int(share * (len(steps) - 1))])
 
-    def _only(self, kept: Mask) -> Observed:
+    def only(self, kept: Mask) -> Observed:
+        """Return some of the operations."""
         arrays = {
             name: getattr(self, name)[kept]
             for name in ("rank", "step", "work", "stage", "microbatch", "task", "fused")
@@ -133,9 +135,15 @@ class Seen(NamedTuple):
     @classmethod
     def of(cls, tasks: pl.DataFrame) -> Self:
         """Look at tasks, as in `Timeline.tasks`."""
-        known = pipeline_phase(tasks.select(_NEEDED), _WORK.keys()).drop_nulls(
-            ["stage", "microbatch"]
-        )
+        columns = (*_NEEDED[: _NEEDED.index("start_ns")], "certainty")
+        tasks = tasks.select(columns)
+        wanted = of_phase(tasks, _WORK.keys())
+        return cls.joined([cls._of_ranks(block, wanted) for block in blocks_of_ranks(tasks)])
+
+    @classmethod
+    def _of_ranks(cls, tasks: pl.DataFrame, wanted: pl.Expr) -> Self:
+        """Look at all tasks of some ranks; those that are `wanted` are of the pipeline phase."""
+        known = tasks.filter(wanted).drop_nulls(["stage", "microbatch"])
         both = [
             known.select("rank", "stage", "microbatch", paired=pl.lit(value=False)),
             known.select(
@@ -217,7 +225,32 @@ def observe(timeline: Timeline) -> Observed:
     """Return what the ranks of a run did."""
     numbers = seen(timeline)
     tasks = timeline.tasks.select(_NEEDED).with_row_index("task")
-    tasks = pipeline_phase(tasks, _WORK.keys())
+    wanted = of_phase(tasks, _WORK.keys())
+    parts = [_halves(block.filter(wanted), numbers) for block in blocks_of_ranks(tasks)]
+    columns: dict[str, Any] = {
+        name: np.concatenate(
+            [part.drop_in_place(name).to_numpy().astype(np.int32) for part in parts]
+        )
+        for name in ("rank", "step", "work", "stage", "microbatch", "task")
+    }
+    rank = columns["rank"]
+    turn = (np.diff(rank) != 0) | (np.diff(columns["step"]) != 0)
+    return Observed(
+        **columns,
+        group=np.cumsum(np.append(np.zeros(min(1, len(rank)), bool), turn), dtype=np.int32),
+        fused=np.concatenate([part["fused"].to_numpy() for part in parts]),
+        stages=numbers.held(timeline.ranks),
+        microbatches=numbers.step_size,
+    )
+
+
+def _halves(tasks: pl.DataFrame, numbers: Seen) -> pl.DataFrame:
+    """Return a row for each operation, two of an overlapped pair, by rank, step and time.
+
+    Args:
+        tasks: Frame with `_NEEDED` and task: some tasks of the pipeline phase.
+        numbers: Which numbers the tasks of the run have.
+    """
     # A single damaged number would make plans of a billion devices or micro-batches. A rank runs each
     # micro-batch of a step on each of its stages, so there are about as many as it has tasks in a
     # step; more where a trace is cut.
@@ -228,7 +261,7 @@ def observe(timeline: Timeline) -> Observed:
         step=pl.col("step").fill_null(_UNSTEPPED),
         work=pl.col("kind").replace_strict(_WORK, return_dtype=pl.Int32),
         fused=pl.col("kind") == Kind.BACKWARD.value,
-        half=pl.lit(0),
+        half=pl.lit(0, pl.Int8),
     )
     pairs = known.filter(
         pl.col("pair_stage").is_not_null(), pl.col("pair_microbatch").is_not_null()
@@ -238,21 +271,13 @@ def observe(timeline: Timeline) -> Observed:
         microbatch="pair_microbatch",
         work=pl.lit(BACKWARD, pl.Int32),
         fused=pl.lit(value=True),
-        half=pl.lit(1),
+        half=pl.lit(1, pl.Int8),
     )
-    both = pl.concat([known, backs])
-    both = in_order(both, "rank", "step", "start_ns", "end_ns", "task", "half")
-    columns: dict[str, Any] = {
-        name: both[name].to_numpy().astype(np.int32)
-        for name in ("rank", "step", "work", "stage", "microbatch", "task")
-    }
-    turn = (np.diff(columns["rank"]) != 0) | (np.diff(columns["step"]) != 0)
-    return Observed(
-        **columns,
-        group=np.cumsum(np.append(np.zeros(min(1, len(both)), bool), turn), dtype=np.int32),
-        fused=both["fused"].to_numpy(),
-        stages=numbers.held(timeline.ranks),
-        microbatches=numbers.step_size,
+    key = ("rank", "step", "start_ns", "end_ns", "task", "half")
+    columns = (*key, "work", "stage", "microbatch", "fused")
+    both = pl.concat([known.select(columns), backs.select(columns)]) if backs.height else known
+    return in_order(both, *key).select(
+        "rank", "step", "work", "stage", "microbatch", "task", "fused"
     )
 
 

@@ -175,6 +175,12 @@ class Recognition(msgspec.Struct, frozen=True):
     observed: Observed
     position: Any
 
+    def without_evidence(self) -> Recognition:
+        """Return what was recognised, without what was observed of each task, which is large."""
+        none = np.zeros(len(self.position), bool)
+        observed = self.observed.only(none)
+        return msgspec.structs.replace(self, observed=observed, position=self.position[none])
+
     def to_dict(self) -> dict[str, Any]:
         """Return what was recognised, without the evidence, as plain values."""
         evidence = ("plan", "coordinates", "observed", "position")
@@ -310,8 +316,11 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
     few = timeline
     if steps is not None:
         few = told(timeline.slice(steps=steps), {seen: seen(timeline)})
-    choice = choose(few, also)
-    return None if choice is None else followed(timeline, choice)
+    observed = observe(few)
+    choice = choose(few, also, observed)
+    if choice is None:
+        return None
+    return followed(timeline, choice, observed=observed if few is timeline else None)
 
 
 def telling_steps(facts: StepFacts, passes: int) -> list[int] | None:
@@ -328,15 +337,21 @@ def telling_steps(facts: StepFacts, passes: int) -> list[int] | None:
     return [steps[(2 * at + 1) * len(steps) // (2 * count)] for at in range(count)]
 
 
-def followed(timeline: Timeline, choice: Choice, whole: Followed | None = None) -> Recognition:
+def followed(
+    timeline: Timeline,
+    choice: Choice,
+    whole: Followed | None = None,
+    observed: Observed | None = None,
+) -> Recognition:
     """Return how a run followed the plan that was chosen.
 
     Args:
         timeline: The run, or a part of it.
         choice: The plan.
         whole: How all parts of the run did, if it is a part.
+        observed: What its ranks did, if that is known already.
     """
-    observed = observe(timeline)
+    observed = observe(timeline) if observed is None else observed
     fit = _fit(observed, choice.shape, choice.seats, choice.name, choice.variant, choice.plan)
     found = whole or follows(observed, fit)
     shape, plan = choice.shape, choice.plan
@@ -396,14 +411,17 @@ def follows(observed: Observed, fit: _Fit) -> Followed:
     )
 
 
-def choose(timeline: Timeline, also: Sequence[Plan] = ()) -> Choice | None:
+def choose(
+    timeline: Timeline, also: Sequence[Plan] = (), observed: Observed | None = None
+) -> Choice | None:
     """Return the plan that some steps of a run fit best, or None if no forward has known numbers.
 
     Args:
         timeline: The steps, of all ranks.
         also: As of `recognise`.
+        observed: What their ranks did, if that is known already.
     """
-    observed = observe(timeline)
+    observed = observe(timeline) if observed is None else observed
     if not (observed.work == FORWARD).any():
         return None
     rounds = _rounds(timeline, observed)

@@ -16,18 +16,26 @@ from bubblescope.analysis.between_rounds import closed
 from bubblescope.analysis.idle.slow_ranks import SlowRank, standing_out
 from bubblescope.analysis.phase import pipelines
 from bubblescope.analysis.pictured import pictured
-from bubblescope.analysis.stragglers.operations import tabulate
+from bubblescope.analysis.stragglers.operations import Pipeline, tabulate
+from bubblescope.analysis.stragglers.replayed import Replayed, kept_and_not, overall
 from bubblescope.analysis.stragglers.replays import Replays
-from bubblescope.analysis.stragglers.slowness import Slowness, outliers, slowness
+from bubblescope.analysis.stragglers.slowness import (
+    Slowness,
+    correlated,
+    correlations,
+    outliers,
+    slowness,
+)
+from bubblescope.model.arrays import give_back
 from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
-from bubblescope.names.job_trace_operations import TRANSFERS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.pictured import Pictured
-    from bubblescope.analysis.stragglers.operations import Array, Operations
+    from bubblescope.analysis.stragglers.operations import Array
+    from bubblescope.analysis.stragglers.replayed import Slowed
     from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Notice
     from bubblescope.model.timeline import Timeline
@@ -37,9 +45,6 @@ SCHEMA: Final = "bubblescope.stragglers/1"
 
 _NEGLIGIBLE: Final = 1.03
 """A slowdown below this is not worth explaining, as the paper has it."""
-
-_WORST_PERCENT: Final = 3
-"""The share of workers that M_W is about."""
 
 
 class Slowdown(msgspec.Struct, frozen=True, eq=False):
@@ -165,79 +170,97 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             ScheduleError: Operations wait for each other in a circle.
         """
         progress.begin("ordering operations")
-        apart = pipelines(timeline)
+        several = pipelines(timeline)["pipeline"].n_unique() > 1
         operations = tabulate(closed(timeline))
         replays = Replays(operations)
-        rank = operations.pipeline.rank
-        places = len(rank)
-        names = [TRANSFERS.get(name, name) for name in operations.types]
-        types = list(dict.fromkeys(names))
-        of_type = np.array([types.index(name) for name in names])[operations.type]
-        tops = [max(stages) for stages in operations.pipeline.stages]
-        holders = [place for place, top in enumerate(tops) if top == max(tops)]
-        last = np.isin(operations.place, holders)
-        kept = [
-            np.ones(len(operations), bool),
-            np.zeros(len(operations), bool),
-            ~last,
-            last,
-            *(of_type == index for index in range(len(types))),
-            *(operations.place == place for place in range(places)),
-        ]
         progress.begin("replaying steps without stragglers")
-        no_delay, ideal, but_last, only_last, *others = replays.keeping(np.array(kept)[:, :, None])
-        by_type, by_place = (
-            _slowdown(np.array(lengths), ideal)
-            for lengths in (others[: len(types)], others[-places:])
+        found = Replayed.of(operations, replays, apart=several)
+        pipeline, notices = operations.pipeline, operations.notices
+        worst = kept_and_not(operations, replays, found.worst(pipeline.rank))
+        correlation = correlated([correlations(operations)])
+        del replays, operations  # they are large, and so is what follows
+        give_back()
+        return cls.told(
+            timeline,
+            pipeline,
+            found,
+            worst,
+            apart=several,
+            slow_rank=standing_out(timeline),
+            alike=alike(timeline),
+            correlation=correlation,
+            notices=notices,
         )
-        per_place = np.array(kept[-places:])
-        by_replica = _slowdown(replays.alone(np.array(kept[:1]))[0], ideal)
-        by_worker = np.minimum(by_place.overall[:, None], by_replica.overall)
-        alone = _slowdown(replays.alone(per_place).reshape(rank.size, -1), ideal).overall
-        several = apart["pipeline"].n_unique() > 1
-        base = _step_ns(operations, apart=several) if operations.common_clock else None
-        worst = _worst(by_worker, rank)
-        chosen = worst[operations.place]
-        removed, added = replays.keeping(np.array([~chosen, chosen]))
+
+    @classmethod
+    def told(
+        cls,
+        timeline: Timeline,
+        pipeline: Pipeline,
+        found: Replayed,
+        worst: tuple[Array, Array],
+        **known: Any,
+    ) -> Self:
+        """Put together what is known of a job.
+
+        Args:
+            timeline: Of which ranks and run are looked at.
+            pipeline: Where the ranks stand.
+            found: What the replays of all of its steps tell.
+            worst: As `kept_and_not` returns it for the slowest workers, of all steps.
+            known: What `Stragglers` holds that is not worked out here.
+        """
+        ideal, no_delay = found.ideal_ns, found.no_delay_ns
+        by_type, by_place, by_replica = (
+            _slowdown(lengths, ideal)
+            for lengths in (found.by_type_ns, found.by_place_ns, found.by_replica_ns)
+        )
+        by_worker = found.by_worker()
+        alone = overall(found.alone_ns / len(ideal), ideal)
         of_all = _slowdown(no_delay[None], ideal)
+        base, rank = found.base_ns, pipeline.rank
+        chosen = found.worst(rank)
+        correlation = known.pop("correlation")
         return cls(
             timeline=timeline,
-            model="job-trace" if operations.job_trace else "compute",
-            steps=operations.steps,
+            model="job-trace" if found.job_trace else "compute",
+            steps=found.steps,
             base_ns=base,
-            apart=several,
             no_delay_ns=no_delay,
             ideal_ns=ideal,
             slowdown=of_all,
             launch_slowdown=None if base is None else _slowdown(base[None], no_delay),
-            types=types,
+            types=found.types,
             by_type=by_type,
-            stages=operations.pipeline.stages,
+            stages=pipeline.stages,
             by_place=by_place,
-            dp=operations.pipeline.dp,
+            dp=pipeline.dp,
             by_replica=by_replica if rank.shape[1] > 1 else None,
             rank=rank,
             by_worker=by_worker,
-            alone=alone.reshape(rank.shape),
+            alone=alone,
             last_stage=(
-                Explained.of(no_delay, ideal, but_last, only_last)
-                if len(holders) < places
-                else None
+                None
+                if found.last_ns is None
+                else Explained.of(no_delay, ideal, found.last_ns[0], found.last_ns[1])
             ),
-            worst=sorted(rank[worst].tolist()),
-            worst_workers=Explained.of(no_delay, ideal, removed, added),
+            worst=sorted(rank[chosen].tolist()),
+            worst_workers=Explained.of(no_delay, ideal, *worst),
             odd_steps=np.flatnonzero(outliers(of_all.per_step[0], _NEGLIGIBLE)).tolist(),
             odd_workers=[
                 (place, replica)
                 for place, replica in np.argwhere(
-                    outliers(by_worker, _NEGLIGIBLE) & (alone.reshape(rank.shape) >= _NEGLIGIBLE)
+                    outliers(by_worker, _NEGLIGIBLE) & (alone >= _NEGLIGIBLE)
                 ).tolist()
             ],
-            slow_rank=standing_out(timeline),
-            alike=alike(timeline),
-            slowness=slowness(operations),
-            notices=operations.notices,
+            slowness=slowness(found.computed_ns, correlation),
+            **known,
         )
+
+    @classmethod
+    def of_pieces(cls, found: Slowed) -> Self:
+        """Return what is said of a run that was looked at in parts."""
+        return cls.told(found.timeline, found.pipeline, found.found, found.worst, **found.known)
 
     @property
     def warnings(self) -> tuple[Notice, ...]:
@@ -337,21 +360,9 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
 def _slowdown(lengths: Array, ideal: Array) -> Slowdown:
     """Compare the lengths of steps, k x s, with the ideal ones. An ideal of nothing is no slowdown."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = lengths.mean(axis=1) / ideal.mean(), lengths / ideal
-    return Slowdown(*(np.where(np.isfinite(ratio), ratio, 1.0) for ratio in ratios))
-
-
-def _step_ns(operations: Operations, *, apart: bool) -> Array:
-    """Return how long each step was, from the first start to the last end; s long.
-
-    Where pipelines run their steps each for itself, it is the longest of theirs.
-    """
-    starts = operations.end_ns - operations.length_ns
-    if apart:
-        each: Array = operations.end_ns.max(axis=0) - starts.min(axis=0)
-        return np.array(each.max(axis=1))
-    length: Array = operations.end_ns.max(axis=(0, 2)) - starts.min(axis=(0, 2))
-    return length
+        ratio = lengths / ideal
+    ratios = overall(lengths.mean(axis=1), ideal)
+    return Slowdown(ratios, np.where(np.isfinite(ratio), ratio, 1.0))
 
 
 def _mean(times: Array | None) -> int | None:
@@ -361,12 +372,3 @@ def _mean(times: Array | None) -> int | None:
 def _at(values: Array | None, *place: int) -> Any:
     """Return one value as a plain number, or None if it is unknown."""
     return None if values is None else values[place].item()
-
-
-def _worst(by_worker: Array, rank: Array) -> Array:
-    """Say which workers are the slowest 3 %, at least one; of equals, those of lower rank."""
-    many = -(-by_worker.size * _WORST_PERCENT // 100)
-    order = np.lexsort((rank.ravel(), -by_worker.ravel()))
-    worst = np.zeros(by_worker.size, bool)
-    worst[order[:many]] = True
-    return worst.reshape(by_worker.shape)

@@ -30,6 +30,13 @@ _COMPUTE: Final = [kind for kind in Kind if kind in COMPUTE_KINDS] + [Kind.OPTIM
 _UNKNOWN: Final = -1
 
 
+_NEEDED: Final = (
+    *("rank", "step", "kind", "stage", "chunk", "microbatch"),
+    *("pair_stage", "pair_microbatch", "start_ns", "end_ns"),
+)
+"""Columns of tasks that operations are laid out by."""
+
+
 class Pipeline(NamedTuple):
     """Where the ranks stand.
 
@@ -139,6 +146,7 @@ def tabulate(timeline: Timeline) -> Operations:
         shape,
     )
     index, whole = _blocks(cells, shape)
+    del cells, step
     alike = _alike(tasks, index)
     index, chosen = index[:, alike], np.flatnonzero(whole)[alike]
     if len(chosen) < len(steps):
@@ -202,7 +210,7 @@ def _typed(tasks: pl.DataFrame) -> tuple[bool, list[str], pl.DataFrame]:
         typed = np.where(typed < 0, by_name.fill_null(_UNKNOWN).to_numpy(), typed)
     elif not (tasks["lane"] == Lane.COMPUTE.value).all():
         typed = np.where((tasks["lane"] == Lane.COMPUTE.value).to_numpy(), typed, _UNKNOWN)
-    tasks = tasks.with_columns(type=typed)
+    tasks = tasks.select(_NEEDED).with_columns(type=typed)
     kept = pl.col("type") >= 0
     if tasks["step"].null_count() < len(tasks):
         kept &= pl.col("step").is_not_null()

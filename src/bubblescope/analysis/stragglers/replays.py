@@ -6,7 +6,7 @@ operation of every counterfactual, step and replica is one addition.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from bubblescope.analysis.stragglers.step_graph import step_graph
 from bubblescope.names.job_trace_operations import COMMUNICATION
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
     from bubblescope.analysis.stragglers.operations import Array, Operations
 
 _TOO_EARLY_NS: Final = -10_000_000
@@ -37,10 +41,10 @@ class Replays:
         ScheduleError: Operations wait for each other in a circle.
     """
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: Operations, usual: Usual | None = None) -> None:
         self._graph = step_graph(operations)
         self.real_ns = _transfers(operations, self._graph.rendezvous)
-        self.ideal_ns = _ideal(operations, self.real_ns)
+        self.ideal_ns = (usual or Usual.of(operations, self.real_ns)).of_type_ns[operations.type]
         self._extra = self.real_ns - self.ideal_ns[:, None, None]
         self._meets = {
             len(operations) + number: one.replicas
@@ -147,12 +151,46 @@ def _transfers(operations: Operations, rendezvous: list[Any]) -> Array:
     return taken
 
 
-def _ideal(operations: Operations, real_ns: Array) -> Array:
-    """Return the mean of each type of computation and the median of each of communication."""
-    of_type = np.zeros(len(operations.types), np.int64)
-    for index, name in enumerate(operations.types):
-        times = real_ns[operations.type == index]
-        typical = np.median(times) if name in COMMUNICATION else times.mean()
-        of_type[index] = np.rint(typical)
-    ideal: Array = of_type[operations.type]
-    return ideal
+class Usual(NamedTuple):
+    """What operations of each type take as a rule.
+
+    Attributes:
+        sum_ns, number: Their sum, and how many there are, of computation of each type, k long.
+        median_ns: Of communication, k long; 0 for computation.
+        communicates: Which types communicate, k long.
+    """
+
+    sum_ns: Array
+    number: Array
+    median_ns: Array
+    communicates: Array
+
+    @classmethod
+    def of(cls, operations: Operations, real_ns: Array) -> Self:
+        """Look at the operations of some steps.
+
+        Args:
+            operations: The operations.
+            real_ns: What each takes, n x s x r.
+        """
+        kinds = len(operations.types)
+        sums, counts, medians = np.zeros((3, kinds), np.int64)
+        communicates = np.isin(operations.types, list(COMMUNICATION))
+        for index in range(kinds):
+            times = real_ns[operations.type == index]
+            sums[index], counts[index] = times.sum(), times.size
+            if communicates[index]:
+                medians[index] = np.rint(np.median(times))
+        return cls(sums, counts, medians, communicates)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Usual]) -> Self:
+        """Return that of several parts of a run together, of which none has communication."""
+        sums, counts = (sum(one) for one in zip(*(part[:2] for part in parts), strict=True))
+        return cls(np.asarray(sums), np.asarray(counts), *parts[0][2:])
+
+    @property
+    def of_type_ns(self) -> Array:
+        """The mean of each type of computation and the median of each of communication."""
+        mean = np.rint(self.sum_ns / self.number).astype(np.int64)
+        return np.where(self.communicates, self.median_ns, mean)

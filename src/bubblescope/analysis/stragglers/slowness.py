@@ -6,6 +6,7 @@ same step. So stages that are long on all replicas are no slowness of a worker.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -15,6 +16,8 @@ from bubblescope.model.kinds import COMPUTE_KINDS
 from bubblescope.names.job_trace_operations import BACKWARD, COMPUTATIONS, FORWARD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bubblescope.analysis.stragglers.operations import Array, Operations
 
 _SLOW: Final = 1.05
@@ -67,19 +70,25 @@ class Slowness(msgspec.Struct, frozen=True, eq=False):
         return "random" if self.share[place, replica] > 0 else "none"
 
 
-def slowness(operations: Operations) -> Slowness:
-    """Compare the computation of each worker with that of its peers."""
-    places = range(len(operations.pipeline.stages))
-    correlation = [_correlation(operations, place) for place in places]
-    if operations.length_ns.shape[2] < 2:
-        return Slowness(None, None, None, None, correlation)
+def computed_ns(operations: Operations) -> Array:
+    """Return how long each worker computed in each step, p x r x s."""
     computes = np.array([name in _COMPUTE for name in operations.types])[operations.type]
-    taken = np.array(
-        [
-            operations.length_ns[computes & (operations.place == place)].sum(axis=0)
-            for place in places
-        ]
-    ).transpose(0, 2, 1)
+    taken = [
+        operations.length_ns[computes & (operations.place == place)].sum(axis=0)
+        for place in range(len(operations.pipeline.stages))
+    ]
+    return np.array(taken).transpose(0, 2, 1)
+
+
+def slowness(taken: Array, correlation: list[float | None]) -> Slowness:
+    """Compare the computation of each worker with that of its peers.
+
+    Args:
+        taken: As `computed_ns` returns it, of all steps.
+        correlation: As of `Slowness`.
+    """
+    if taken.shape[1] < 2:
+        return Slowness(None, None, None, None, correlation)
     peers = _others_median(taken)
     ratio = np.divide(taken, peers, out=np.ones(taken.shape), where=peers > 0)
     share = (ratio >= _SLOW).mean(axis=-1)
@@ -129,8 +138,34 @@ def _persistence(ratio: Array) -> float | None:
     return max(0.0, float((between - within) / total)) if total > 0 else None
 
 
-def _correlation(operations: Operations, place: int) -> float | None:
-    """Return how alike the forwards and backwards of a place's micro-batches are in length."""
+def correlations(operations: Operations) -> list[Array | None]:
+    """Return what tells how alike forwards and backwards are in length, of each place.
+
+    Returns:
+        Sums over the micro-batches and replicas of each step, s x 3: of the products of the one and
+        the other, and of the squares of each; None of a place whose micro-batches are not known.
+    """
+    return [_products(operations, place) for place in range(len(operations.pipeline.stages))]
+
+
+def correlated(parts: Sequence[list[Array | None]]) -> list[float | None]:
+    """Return `Slowness.correlation`.
+
+    Args:
+        parts: What `correlations` returns of each part of a run.
+    """
+    found: list[float | None] = []
+    for places in zip(*parts, strict=True):
+        known = [one for one in places if one is not None]
+        # Exactly rounded, whatever the steps are split into.
+        sums = [math.fsum(column) for column in np.concatenate(known).T] if known else (0, 0, 0)
+        size = math.sqrt(sums[1] * sums[2])
+        found.append(sums[0] / size if size > 0 else None)
+    return found
+
+
+def _products(operations: Operations, place: int) -> Array | None:
+    """Return that of `correlations` of one place."""
     forward, backward = (
         {
             (int(operations.stage[index]), int(operations.microbatch[index])): index
@@ -149,5 +184,9 @@ def _correlation(operations: Operations, place: int) -> float | None:
     for stage in np.unique(stages):
         for side in (one, other):
             side[stages == stage] -= side[stages == stage].mean(axis=0)
-    size = np.sqrt((one**2).sum() * (other**2).sum())
-    return float((one * other).sum() / size) if size > 0 else None
+    return np.array(
+        [
+            [float((first * second).sum()) for first, second in ((x, y), (x, x), (y, y))]
+            for x, y in zip(one.swapaxes(0, 1).copy(), other.swapaxes(0, 1).copy(), strict=True)
+        ]
+    )

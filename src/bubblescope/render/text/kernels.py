@@ -65,7 +65,7 @@ class Kernels(Face, kernels.Kernels, frozen=True, eq=False):
     def headline(self) -> str:
         """Return how much ran, and what of it took most, in one line."""
         count = units.count(int(self.table["count"].sum()), "kernel, copy or fill", _MANY)
-        devices = self.timeline.activities.select("rank", "device").n_unique()
+        devices = self.devices
         said = (
             f"{count} on {units.count(devices, 'device')} took {units.duration(self.total_ns)} in "
             f"{units.duration(self.device_ns)}"

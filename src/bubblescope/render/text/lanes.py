@@ -17,6 +17,7 @@ from rich.style import Style
 
 from bubblescope.analysis.overview import Overview, evenly
 from bubblescope.model import units
+from bubblescope.model.arrays import in_blocks
 from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.render.palette import UNKNOWN_GROUND
 from bubblescope.render.picture.sampling import IDLE, apportioned, moments, running
@@ -85,8 +86,7 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             The lanes, or None if nothing on any compute lane takes time.
         """
         overview = Overview.of(timeline) if overview is None else overview
-        tasks = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
-        tasks = tasks.select("rank", "step", "kind", "start_ns", "end_ns")
+        tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
         chosen = overview.typical(common_clock=timeline.run.common_clock)
         if chosen is None:
             return None
@@ -107,11 +107,13 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             said.append(f"{most} of {ranks.height} ranks, evenly chosen")
             ranks = evenly(ranks, most)
         titles = dict(ranks.select("rank", "title").iter_rows())
-        shown = tasks.filter(
+        wanted = (
+            pl.col("lane") == Lane.COMPUTE.value,
             pl.col("end_ns") > start_ns,
             pl.col("start_ns") < end_ns,
             pl.col("rank").is_in(list(titles)),
         )
+        shown = pl.concat([block.filter(wanted) for block in in_blocks(tasks)]).drop("lane")
         return cls(shown, titles, start_ns, end_ns, " · ".join(said))
 
     def sampled(self, samples: int) -> dict[int, NDArray[np.int64]]:
@@ -193,6 +195,7 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
 
 def _from_zero(tasks: pl.DataFrame, step: int | None) -> pl.DataFrame:
     """Let each rank's step begin at 0."""
+    tasks = tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
     own = tasks.filter(pl.col("step").eq_missing(pl.lit(step, pl.Int32)))
     zero = own.group_by("rank").agg(zero=pl.col("start_ns").min())
     return tasks.join(zero, on="rank").with_columns(pl.col("start_ns", "end_ns") - pl.col("zero"))

@@ -1,0 +1,156 @@
+"""What a run, or a part of it, tells of how clocks differ: as little as says all of it.
+
+There is about one pair of moments a task, and few matter. Let x be when a cause was on clock a, and n
+by how much its effect seems to precede it on clock b. If both corrections are straight lines over the
+clocks' own time, with rates r and values c at time 0, the pair asks for
+
+    n (1 + r_b) <= c_b - c_a + (r_b - r_a) x:
+
+a line over x that is nowhere below the points (x, n). It is above all of them if it is above the
+vertices of their upper convex hull, and the hull of several parts is that of their hulls: so parts of a
+run can be looked at each by itself, and what is solved for in the end is the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope.clocks.causality import constraints
+from bubblescope.clocks.solution import ROUNDING_NS
+from bubblescope.model.ordering import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
+    from bubblescope.model.arrays import Ints, Mask
+    from bubblescope.model.timeline import Timeline
+
+TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
+"""Columns of tasks that are by the clock of their rank."""
+_CLOCKS: Final = ("clock_a", "clock_b")
+_SURE: Final = 1e-9
+"""Products that differ by a greater share of them do so however they are rounded."""
+
+
+class Evidence(NamedTuple):
+    """What tells of how clocks differ.
+
+    Attributes:
+        pairs: Frame with step, a and b (ranks), clock_a and clock_b, before_ns (on a) and after_ns (on
+            b), of which the one must not come after the other, and cause and effect, the names of the
+            tasks: those that imply all others.
+        ways: Frame with step (null unless each step has a zero of its own), clock_a, clock_b, count and
+            violated: how many pairs there are, and in how many the effect precedes its cause.
+        extent: Frame with rank, first_ns and last_ns: of all times of its tasks.
+        held: Frame with rank and step, unique: which rank has which step.
+    """
+
+    pairs: pl.DataFrame
+    ways: pl.DataFrame
+    extent: pl.DataFrame
+    held: pl.DataFrame
+
+    @classmethod
+    def of(cls, timeline: Timeline, clock_of: dict[int, int], *, by_step: bool) -> Self:
+        """Look at all tasks of some steps.
+
+        Args:
+            timeline: The steps.
+            clock_of: Rank -> number of its clock; ranks without one tell nothing.
+            by_step: Whether each step has a zero of its own.
+        """
+        tasks = timeline.tasks
+        extent = tasks.group_by("rank").agg(
+            first_ns=pl.min_horizontal(pl.col(TIMES).min()),
+            last_ns=pl.max_horizontal(pl.col(TIMES).max()),
+        )
+        held = tasks.select("rank", "step").drop_nulls().unique()
+        clock = np.zeros(1 + max(clock_of, default=0), np.int64)
+        clock[list(clock_of)] = list(clock_of.values())
+        pairs = constraints(timeline, clock_of)
+        ends = {
+            name: pl.Series(clock[pairs[side].to_numpy()])
+            for name, side in zip(_CLOCKS, "ab", strict=True)
+        }
+        pairs = pairs.with_columns(**ends)
+        if by_step:
+            pairs = pairs.drop_nulls("step")
+        early = pl.col("after_ns") < pl.col("before_ns") - ROUNDING_NS
+        step = pl.col("step") if by_step else pl.lit(None, pl.Int32).alias("step")
+        ways = pairs.group_by(step, *_CLOCKS).agg(
+            count=pl.len().cast(pl.Int64), violated=early.sum().cast(pl.Int64)
+        )
+        few = _implying(pairs, by_step=by_step)
+        named = few.with_columns(
+            tasks["name"].gather(few[side]).alias(side) for side in ("cause", "effect")
+        )
+        return cls(_ordered(named), ways, extent, held)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Evidence], *, by_step: bool) -> Self:
+        """Return what several parts of a run tell together, each of whole steps."""
+        pairs, ways, extent, held = (pl.concat(frames) for frames in zip(*parts, strict=True))
+        return cls(
+            _ordered(_implying(_ordered(pairs), by_step=by_step)),
+            ways.group_by("step", *_CLOCKS).agg(pl.col("count", "violated").sum()),
+            extent.group_by("rank").agg(pl.col("first_ns").min(), pl.col("last_ns").max()),
+            held.unique(),
+        )
+
+    @property
+    def known(self) -> int:
+        """How many pairs there are."""
+        return int(self.ways["count"].sum())
+
+    @property
+    def violated(self) -> int:
+        """In how many of them the effect precedes its cause."""
+        return int(self.ways["violated"].sum())
+
+
+def _ordered(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Return pairs in an order that does not depend on how a run was split."""
+    return pairs.sort(*_CLOCKS, "before_ns", "after_ns", "a", "b", "step", "cause", "effect")
+
+
+def _implying(pairs: pl.DataFrame, *, by_step: bool) -> pl.DataFrame:
+    """Return the pairs that imply all others: the vertices of the upper hull of each way."""
+    if not pairs.height:
+        return pairs
+    of = (*_CLOCKS, *(("step",) if by_step else ()))
+    way, _ = numbered(*(pairs[name].to_numpy().astype(np.int64) for name in of))
+    before, after = (pairs[name].to_numpy() for name in ("before_ns", "after_ns"))
+    need = before - after
+    row = np.lexsort((-need, before, way))
+    alike = np.diff(way[row], prepend=-1) == 0
+    alike &= np.diff(before[row], prepend=before[row[:1]]) == 0
+    row = row[~alike]  # of moments of one time, the one that asks for most
+    while True:
+        implied = _below(way[row], before[row], need[row])
+        if not implied.any():
+            return pairs[np.sort(row)]
+        row = row[~implied]
+
+
+def _below(way: Ints, x: Ints, y: Ints) -> Mask:
+    """Mark the points that are not above the line between their neighbours, of the same way.
+
+    All of them can go at once: no vertex of the hull is below a line between two other points.
+    """
+    below = np.zeros(len(way), bool)
+    inner = np.flatnonzero((way[1:-1] == way[:-2]) & (way[1:-1] == way[2:])) + 1
+    here, there = (x[inner + side] - x[inner - 1] for side in (0, 1))
+    up, over = (y[inner + side] - y[inner - 1] for side in (0, 1))
+    one, other = up.astype(float) * there, over.astype(float) * here
+    found = one <= other
+    close = np.abs(one - other) <= _SURE * (np.abs(one) + np.abs(other))
+    close &= (up != 0) | (over != 0)
+    for at in np.flatnonzero(close).tolist():  # by whole numbers of any size
+        found[at] = int(up[at]) * int(there[at]) <= int(over[at]) * int(here[at])
+    below[inner] = found
+    return below
