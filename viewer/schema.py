@@ -41,11 +41,12 @@ def typescript() -> str:
 
 
 def _alias(name: str, value: Any) -> str:
-    line = f"export type {name} = {_type(value, {})};"
-    if len(line) <= _WIDTH:
-        return line
-    members = "\n".join(f"  | {_quoted(one)}" for one in get_args(value))
-    return f"export type {name} =\n{members};"
+    begin, members = f"export type {name} =", f" {_type(value, {})};"
+    for line in (begin + members, f"{begin}\n {members}"):
+        if len(line.splitlines()[-1]) <= _WIDTH:
+            return line
+    parts = "\n".join(f"  | {_quoted(one)}" for one in get_args(value))
+    return f"{begin}\n{parts};"
 
 
 def _table(name: str, meaning: str, columns: dict[str, tuple[str, ...]]) -> str:
