@@ -95,7 +95,7 @@ def test_what_is_saved_is_what_the_run_without_it_took():
 def test_a_timeline_says_why_by_itself():
     run = Job(generate("1f1b", 4, 8)).play(Fault(Cause.SLOW_RANK, slow={(0, 1): 1.4}))
     assert str(Explanation.of(run)) == str(Explanation.of(run))
-    assert "慢 rank" in str(Explanation.of(run, language="zh"))
+    assert "慢卡" in str(Explanation.of(run, language="zh"))
 
 
 def test_nothing_but_the_schedule_is_said_when_there_is_nothing_else():
@@ -125,7 +125,7 @@ def test_the_command_prints_words_and_tables(run):
 
 def test_the_command_speaks_chinese(run):
     result = invoke(run, "-q", "--lang", "zh")
-    assert "首要原因是慢 rank" in result.stdout
+    assert "首要原因是慢卡" in result.stdout
 
 
 def test_json_has_sums_that_agree_and_tasks_behind_each_sentence(run):
