@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -28,7 +29,7 @@ def content(path):
     """Return what a file holds: the rows of a database, whose bytes depend on SQLite."""
     if path.suffix not in {".db", ".sqlite"} or not path.stat().st_size:
         return path.read_bytes()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]
         return {
             name: connection.execute(f'SELECT * FROM "{name}"').fetchall()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+from contextlib import closing
 
 import polars as pl
 import pytest
@@ -220,7 +221,7 @@ def test_the_first_payload_may_come_late(tmp_path):
     process.range("ncclAllReduce", 1000, 1001, registered=True, payload=reduce(DP, 8))
     path = export.write(tmp_path / "a.sqlite")
     assert read(path).calls["bytes"].drop_nulls().to_list() == [8]
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         [(kind,)] = connection.execute(
             "SELECT DISTINCT typeof(binaryData) FROM NVTX_EVENTS WHERE binaryData IS NOT NULL"
         )

@@ -299,7 +299,8 @@ class Dataset(NamedTuple):
         name = f"{_GROUPS}-{known}.parquet"
         whole = io.BytesIO()
         said.write_parquet(whole)
-        self.store.write(name, whole.getbuffer())
+        with whole.getbuffer() as content:
+            self.store.write(name, content)
         return name
 
     def _table(self, table: str, name: str) -> pl.DataFrame:

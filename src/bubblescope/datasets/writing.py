@@ -199,5 +199,6 @@ def _blocks(
 def _write(frame: pl.DataFrame, store: Store, file: str) -> int:
     whole = io.BytesIO()
     frame.write_parquet(whole, row_group_size=_ROWS)
-    store.write(file, whole.getbuffer())
+    with whole.getbuffer() as content:
+        store.write(file, content)
     return frame.height

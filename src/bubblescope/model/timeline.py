@@ -338,8 +338,8 @@ class Timeline:
                 metadata[f"bubblescope.{name}"] = base64.b64encode(buffer.getbuffer()).decode()
         whole = io.BytesIO()  # Polars does not say what was wrong with a disk
         self.tasks.write_parquet(whole, metadata=metadata)
-        with replacing(path) as partial:
-            partial.write_bytes(whole.getbuffer())
+        with replacing(path) as partial, whole.getbuffer() as content:
+            partial.write_bytes(content)
         return path
 
     @classmethod

@@ -196,7 +196,8 @@ class Keeping(NamedTuple):
     def _write(self, frame: pl.DataFrame, file: str) -> None:
         whole = io.BytesIO()
         frame.write_parquet(whole)
-        self.levels.store.write(self.levels.name(file), whole.getbuffer())
+        with whole.getbuffer() as content:
+            self.levels.store.write(self.levels.name(file), content)
 
 
 def _sums(tasks: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:

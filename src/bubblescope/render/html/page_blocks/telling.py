@@ -196,7 +196,8 @@ def _tell(
     for name, table in tables.items():
         whole = io.BytesIO()
         table.write_parquet(whole)
-        levels.store.write(levels.name(f"{name}.parquet"), whole.getbuffer())
+        with whole.getbuffer() as content:
+            levels.store.write(levels.name(f"{name}.parquet"), content)
 
 
 def _view(
