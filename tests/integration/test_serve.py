@@ -202,7 +202,7 @@ class TestQuestions:
         rng = np.random.default_rng(3)
         ids = np.sort(rng.choice(len(data.tasks), 200, replace=False))
         merged = rng.integers(0, 2, len(ids))
-        part = Windows(data)._communicated(windows.Chosen(ids, ids, ids, merged))
+        part = Windows(data)._communicated(windows.Chosen(ids, ids, ids, merged, ids))
         wanted = data.communication.with_columns(
             at=pl.col("at").replace_strict(ids, range(200), default=-1)
         )
