@@ -296,13 +296,13 @@ class TestServed:
         sight = Sight(0, 1e8, 12, frozenset(range(4)), frozenset({"compute", "against"}))
         parts = Windows(data)
         row = next(row for row in data.places().rows if row.lane == "against")
-        span = windows._span(parts._task_times, row, sight)
-        chosen = windows._chosen(parts._task_times, parts._kinds, span, sight, whole=False)
+        drawn = parts._task_times
+        chosen = windows.chosen(drawn, [windows._span(drawn, row, sight)], sight, whole=False)
         scale = data.told.against.scale
         assert chosen.merged.max() > 1
         for first, count in zip(chosen.ids.tolist(), chosen.merged.tolist(), strict=True):
             if count > 1:
-                same = parts._kinds[row.first : row.to] == parts._kinds[first]
+                same = drawn.codes[row.first : row.to] == drawn.codes[first]
                 changes = data.tasks["change_ns"][row.first : row.to].filter(pl.Series(same))
                 far = {sum(abs(change) >= edge for edge in scale) for change in changes}
                 assert len(far) == 1
