@@ -1,12 +1,15 @@
 """Where the levels of a dataset lie: what `bubblescope serve` shows of it, worked out beforehand.
 
-They are of a dataset as it is now: of one that traces are added to, they are another folder.
+They are of a dataset as it is now, and for the page of this version: of one that traces are added to,
+and for another version, they are another folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 from typing import TYPE_CHECKING, Final
+
+from bubblescope.model.version import __version__
 
 if TYPE_CHECKING:
     from bubblescope.sources.dataset.catalogue import Catalogue
@@ -20,7 +23,7 @@ _LETTERS: Final = 8
 
 def folder_of(catalogue: Catalogue) -> str:
     """Return the folder of the levels of a dataset, within it."""
-    known = hashlib.blake2b(SCHEMA.encode(), digest_size=_LETTERS)
+    known = hashlib.blake2b(f"{SCHEMA} {__version__}".encode(), digest_size=_LETTERS)
     for part in catalogue.parts:
         known.update(part.name.encode())
     return f"{FOLDER}/{known.hexdigest()}"
