@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import random
 import re
@@ -15,7 +16,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 import numpy as np
@@ -32,9 +33,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 DEVICES, MICROBATCHES = 64, 512
-QUERIES = ("kind:B mb:3", "rank:7 dur>1ms", "idle>100us", "step:0 stage:1-9", "F17")
+SEARCHES = (
+    ("task", {"column": "rank", "least": 7, "most": 7}, {"column": "length", "least": 1e6}),
+    ("task", {"column": "step", "least": 0, "most": 0}, {"column": "stage", "least": 1, "most": 9}),
+    ("task", {"column": "name", "text": "7"}),
+    ("gap", {"column": "length", "least": 1e5, "open": True}),
+)
+"""What viewers search: of tasks or gaps, and the conditions that all must hold."""
 PATIENCE_S = 60.0
 RANKS, TASKS_A_STEP = 1024, 64
+
+
+def search(what: str, *conditions: dict[str, Any]) -> str:
+    """Return a search as a viewer sends it."""
+    sets = [[{"any": [[one]], "negated": False} for one in conditions]]
+    return json.dumps({"what": what, "sets": sets})
 
 
 class Watched:
@@ -97,7 +110,7 @@ class Clients:
                     {"perpixel": max(span, 1) / 1600, "columns": 1600, "lanes": "compute,comm"},
                 ),
                 ("totals", {"end": start + span}),
-                ("find", {"query": dice.choice(QUERIES)}),
+                ("find", {"search": search(*dice.choice(SEARCHES))}),
                 ("", {}),
                 ("whatif", {"ask": f"--stage {first}={dice.uniform(0.5, 1.5):.3f}"}),
             ],

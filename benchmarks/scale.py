@@ -23,15 +23,17 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from bubblescope import Timeline
 from bubblescope.engine import engine
+from bubblescope.render.html.schema import Condition, Search, SearchWord
 from bubblescope.schedules import generate
 from bubblescope.schedules.replay import Graph, edges_of
 
@@ -213,6 +215,12 @@ def run(folder: Path, how: list[str], commands: list[str]) -> None:
         print(f"| `{command}` | {wall:.1f} s | {cpu:.1f} s | {peak / _MIB:.0f} MiB |", flush=True)
 
 
+def search(what: Literal["task", "gap"], *conditions: Condition) -> str:
+    """Return a search of conditions that all must hold, as a viewer sends it."""
+    sets = [[SearchWord(any=[[one]], negated=False) for one in conditions]]
+    return msgspec.json.encode(Search(what=what, sets=sets)).decode()
+
+
 def serve(root: Path, steps: int = 20) -> None:
     """Open a dataset in the server, ask it as a page does, and print what each took."""
     begin = time.perf_counter()
@@ -246,8 +254,10 @@ def serve(root: Path, steps: int = 20) -> None:
                 asked = {**near, "start": step["start"], "ranks": f"{first}-{first + 7}"}
                 for what in ("a step of 8 ranks", "the same once more"):
                     ask(what, "window", lanes=lanes, **asked)
-            ask("a search: F17 rank:3", "find", query="F17 rank:3")
-            ask("a search: idle>100ms", "find", query="idle>100ms")
+            rank_3 = search("task", Condition(column="rank", least=3, most=3))
+            ask("a search: rank:3", "find", search=rank_3)
+            long = search("gap", Condition(column="length", least=1e8, open=True))
+            ask("a search: idle>100ms", "find", search=long)
             ask("totals of all", "totals", start=0, end=head["end"], ranks=f"0-{ranks - 1}")
             held = Path(f"/proc/{server.pid}/status").read_text()
         finally:
