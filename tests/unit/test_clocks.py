@@ -16,7 +16,7 @@ from bubblescope import sources
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
-from bubblescope.clocks import align, evidence
+from bubblescope.clocks import align, tightest_pairs
 from bubblescope.clocks.solution import Moments
 from bubblescope.clocks.solution import solve as solve_clocks
 from bubblescope.model import units
@@ -515,7 +515,7 @@ def test_the_pairs_that_are_kept_imply_all_others(points, slope):
             after_ns=pl.col("before_ns") - pl.col("need"),
             step=pl.lit(None, pl.Int32),
         )
-        few = evidence._implying(pairs, by_step=False)
+        few = tightest_pairs._implying(pairs, by_step=False)
         kept = few.select("clock_a", "before_ns", need=pl.col("before_ns") - pl.col("after_ns"))
         return sorted({*kept.iter_rows()})
 
