@@ -18,6 +18,7 @@ from bubblescope.engine import engine
 from bubblescope.render.html.page_blocks.block_files import Levels
 from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.serve.windows import Sight
+from bubblescope.sources.dataset import levels_folder
 from bubblescope.sources.dataset.catalogue import catalogue_of
 from bubblescope.sources.dataset.store import Folder, store_of
 from commands import called
@@ -39,6 +40,15 @@ def dataset(tmp_path):
     found = sources.find([traces(tmp_path / "traces")], None, None)
     Dataset(store_of(tmp_path / "run"), {}, engine(workers=1), 4, 2).make(found)
     return tmp_path / "run"
+
+
+def test_levels_are_of_one_version(dataset, monkeypatch):
+    store = store_of(dataset)
+    catalogue = catalogue_of(store)
+    monkeypatch.setattr(levels_folder, "__version__", "0.0.1")
+    earlier = Levels.of(store, catalogue)
+    monkeypatch.undo()
+    assert earlier.folder != Levels.of(store, catalogue).folder
 
 
 class TestInfo:

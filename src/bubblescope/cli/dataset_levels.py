@@ -88,11 +88,6 @@ def make(
     from bubblescope.render.html.page_blocks.telling import make_levels  # noqa: PLC0415
 
     with Bar(quiet=quiet) as bar, keeping(catalogue) as kept:
-        pieces = pieces_of(_anywhere(store), workers, kept=kept)
-        levels = Levels(_anywhere(levels.store), levels.folder)
+        pieces = pieces_of(store, workers, kept=kept)
+        levels = Levels(levels.store.anywhere(), levels.folder)
         make_levels(levels, pieces, Watched(workers, bar), pieces.counters())
-
-
-def _anywhere(store: Store) -> Store:
-    """Return the same store as workers find it, which may be in another folder than this process."""
-    return Folder(store.root.absolute()) if isinstance(store, Folder) else store

@@ -270,7 +270,7 @@ def pieces_of(
         SourceError: It is not finished, or damaged, or its ranks do not agree on what a step is.
         TimelineError: A step is not in it.
     """
-    tables = tables_of(store)
+    tables = tables_of(store.anywhere())
     tables.refuse_absent(steps)
     wanted = None
     if steps is not None:

@@ -30,6 +30,9 @@ class Store(Protocol):
     def place(self, name: str) -> str:
         """Return where a file is, as messages say it."""
 
+    def anywhere(self) -> Store:
+        """Return the same store as workers find it, who may work in another folder."""
+
     def read(self, name: str) -> bytes:
         """Return what a file holds.
 
@@ -91,6 +94,10 @@ class Folder:
     def place(self, name: str) -> str:
         """Return where a file is."""
         return str(self.root / name)
+
+    def anywhere(self) -> Folder:
+        """Return the folder by its whole path."""
+        return Folder(self.root.absolute())
 
     def read(self, name: str) -> bytes:
         """Return what a file holds."""
@@ -165,6 +172,10 @@ class Bucket:
     def place(self, name: str) -> str:
         """Return where a file is."""
         return f"{self.address}/{name}"
+
+    def anywhere(self) -> Bucket:
+        """Return itself."""
+        return self
 
     def read(self, name: str) -> bytes:
         """Return what a file holds."""
