@@ -22,6 +22,7 @@ NOT_SHOWN: Final = {
     "analysis/redaction/": "names to be replaced; only its errors are shown",
     "compat/": "the interfaces of other programs",
     "demo/": "what a job of the demonstration prints",
+    "engine/local.py": "words of loky, which are not shown",
     "names/": "range names as frameworks write them",
     "record/": "speaks in the job's own process, to the job's own log",
     "render/artefacts/": "files of other programs",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import sys
+import warnings
 
 import pytest
+from loky import process_executor
 
 from bubblescope.engine import engine
+from bubblescope.engine.local import RESTARTED
 from bubblescope.engine.sizes import byte_count
 from bubblescope.model.errors import EngineError, SourceError
 from engine_jobs import about, die, die_once, hoard, refuse, square
@@ -111,3 +116,12 @@ def test_amounts_of_memory_have_units_of_either_kind():
     assert byte_count("2kB") == 2000
     assert byte_count("2KiB") == byte_count("2kiB") == 2048
     assert byte_count("1.5GB") == 1_500_000_000
+
+
+def test_a_worker_that_is_replaced_is_not_told_of():
+    """Loky warns of it, and on the terminal that says nothing to anybody."""
+    assert RESTARTED in " ".join(re.sub(r'"\s+"', "", inspect.getsource(process_executor)).split())
+    with warnings.catch_warnings(record=True) as told:
+        list(engine(workers=2).run(square, [1, 2], apart=True))
+        warnings.warn(f"{RESTARTED}: a leak", UserWarning, stacklevel=1)
+    assert told == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -25,6 +26,9 @@ _TOGETHER: Final = 2
 
 _WORTHWHILE_BYTES: Final = 1 << 26
 """To read less than this takes less time than to start a process."""
+
+RESTARTED: Final = "A worker was restarted while some jobs were given to the executor"
+"""How loky begins to say that it replaced a worker that had come to hold more memory."""
 
 _IDLE_S: Final = 30
 """After so long without work, processes end; what asks again before finds them started."""
@@ -106,6 +110,8 @@ class LocalEngine:
 
         from loky import get_reusable_executor  # noqa: PLC0415  as above
 
+        # Parts of datasets are mapped into workers, which loky takes for a leak: it replaces those.
+        warnings.filterwarnings("ignore", RESTARTED, UserWarning)
         executor = get_reusable_executor(
             processes,
             timeout=_IDLE_S,
