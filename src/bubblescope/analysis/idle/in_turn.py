@@ -3,11 +3,13 @@
 What a run is replayed with takes some times as much memory as its tasks. Steps are replayed each by
 itself, told what they have to know of the others (`bubblescope.analysis.idle.known`). So a question
 that asks for no replay afterwards needs only that of some steps at a time, and its answer is the same.
+What is asked of all replays, such as what causes cost, is asked of each before it is let go of.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,20 +17,35 @@ import polars as pl
 
 from bubblescope.analysis.beside import names_of
 from bubblescope.analysis.between_rounds import closed, rounds
+from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
+from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.known import Known, Ways, still_before
-from bubblescope.analysis.idle.ledger import Entries, Ledger, ledger
+from bubblescope.analysis.idle.ledger import (
+    Entries,
+    Ledger,
+    Replays,
+    Told,
+    laid_out,
+    ledger,
+    replays_of,
+)
 from bubblescope.analysis.idle.measured_run import Linked
+from bubblescope.analysis.idle.shares import Lasting, Sets, shares_of
+from bubblescope.analysis.idle.slow_ranks import joined_by_place, slow_ranks, work_by_place
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical
 from bubblescope.analysis.phase import compared_by_ranks, pipelines, step_facts
 from bubblescope.analysis.schedule.observe import seen
 from bubblescope.model.arrays import give_back
+from bubblescope.model.dependencies import passes
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
 from bubblescope.model.remembered import told
 from bubblescope.model.timeline import Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
+
+    from typing_extensions import Self
 
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints
@@ -47,28 +64,108 @@ _NOBODY: Final = -1
 _PASS: Final = pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS])
 
 
-def ledger_in_turn(timeline: Timeline, recognition: Recognition | None) -> Ledger | None:
+def ledger_in_turn(
+    timeline: Timeline, recognition: Recognition | None, *, explained: bool = False
+) -> Ledger | None:
     """Return what `bubblescope.analysis.idle.ledger.ledger` does, of a large run without its replays.
 
     Args:
         timeline: The run.
         recognition: The schedule that it followed.
+        explained: Whether causes are asked for what they cost and what shows them.
     """
     groups = _groups(timeline)
     if len(groups) < 2 or not timeline.run.common_clock:
         return ledger(timeline, recognition)
-    known = _known(timeline, groups)
+    parts = _Parts(timeline, groups)
+    known = _known(timeline, parts)
     if known is None:
         return None
-    entries = []
-    for part, rows in _parts(timeline, groups):
+    entries, sums = [], []
+    for found, rows in _replayed(parts, recognition, known):
+        entered, stretches = Entries.of(found)
+        entries.append(entered)
+        if explained:
+            sums.append(_Sums.of(found, stretches, rows))
+        del found, stretches
+        give_back()
+    if not entries:
+        return None
+    entered, told = Entries.joined(entries), None
+    if explained:
+        lasting = Lasting.joined([one.lasting for one in sums])
+        steps = lasting.telling(entered.causes)
+        sets = [
+            Sets.of(found.only(steps), entered.causes)
+            for found, _ in _replayed(parts, recognition, known, steps)
+        ]
+        told = Told(
+            shares=shares_of(lasting, Sets.joined(sets)),
+            evidence=Evidence.joined([one.evidence for one in sums]),
+            slow_ranks=slow_ranks(entered.work, known.typical),
+            work=joined_by_place([one.work for one in sums]),
+            gaps=tuple(gaps for one in sums for gaps in one.gaps),
+        )
+    return Ledger.of(
+        entered, known.typical, again=partial(replays_of, timeline, recognition), told=told
+    )
+
+
+class _Sums(NamedTuple):
+    """What some steps say of causes.
+
+    Attributes:
+        lasting: How long they are without each.
+        evidence: What shows each.
+        work, gaps: As of `Told`.
+    """
+
+    lasting: Lasting
+    evidence: Evidence
+    work: pl.DataFrame
+    gaps: list[pl.DataFrame]
+
+    @classmethod
+    def of(cls, found: Counterfactuals, stretches: Any, rows: Ints) -> Self:
+        """Look at some steps.
+
+        Args:
+            found: What they would have been without causes.
+            stretches: As of `Replays`.
+            rows: Of their tasks in the run.
+        """
+        row = pl.Series(rows, dtype=pl.Int32)
+        gaps = laid_out(Replays(found, stretches))
+        return cls(
+            Lasting.of(found),
+            Evidence.of_steps(found.timeline, found, ADDED),
+            work_by_place(found.run, found.lengths),
+            [
+                part.with_columns(task=row.gather(part["task"]), root=row.gather(part["root"]))
+                for part in gaps
+            ],
+        )
+
+
+def _replayed(
+    parts: _Parts,
+    recognition: Recognition | None,
+    known: Known,
+    steps: Collection[int | None] | None = None,
+) -> Iterator[tuple[Counterfactuals, Ints]]:
+    """Yield what steps would have been without causes, some at a time, with the rows of their tasks.
+
+    Args:
+        parts: All of them.
+        recognition: The schedule that the run followed.
+        known: What they tell each other.
+        steps: Those that are asked for; all if left out.
+    """
+    for part, rows in parts.tasks(steps):
         own = None if recognition is None else _of_rows(recognition, rows)
         found = Counterfactuals.of(part, own, known)
         if found is not None:
-            entries.append(Entries.of(found)[0])
-        del found
-        give_back()
-    return Ledger.of(Entries.joined(entries), known.typical) if entries else None
+            yield found, rows
 
 
 def _groups(timeline: Timeline) -> list[list[int]]:
@@ -78,42 +175,73 @@ def _groups(timeline: Timeline) -> list[list[int]]:
     return [group.tolist() for group in np.array_split(np.array(steps), max(1, count))]
 
 
-def _parts(timeline: Timeline, groups: list[list[int]]) -> Iterator[tuple[Timeline, Ints]]:
-    """Yield the tasks of each group of steps, told of the whole run, and their rows in it.
+class _Parts:
+    """The tasks of a run, those of some steps at a time, told of the whole run.
 
-    What belongs to no step is with the group in whose time it began; what is no pass and overlaps the
-    time of a group stands beside it, as ranks are in it meanwhile, with rows of -1.
+    What belongs to no step is with the steps in whose time it began; what is no pass and overlaps the
+    time of others stands beside these, as ranks are in it meanwhile.
+
+    Args:
+        timeline: The run.
+        groups: Its steps.
     """
-    tasks = timeline.tasks
-    group_of = {step: group for group, steps in enumerate(groups) for step in steps}
-    stepped = tasks.select("step", "start_ns").drop_nulls("step")
-    opens = stepped.group_by("step").agg(pl.col("start_ns").min()).sort("start_ns")
-    del stepped
-    began = np.searchsorted(opens["start_ns"].to_numpy(), tasks["start_ns"].to_numpy(), "right")
-    by_time = opens["step"].replace_strict(group_of, return_dtype=pl.Int8).to_numpy()
-    owner = (
-        tasks["step"]
-        .replace_strict(group_of, default=None, return_dtype=pl.Int8)
-        .zip_with(tasks["step"].is_not_null(), pl.Series(by_time[np.maximum(began - 1, 0)]))
-        .to_numpy()
-    )
-    del began
-    known = {look: look(timeline) for look in _TELLING}
-    passes = _PASS & (pl.col("lane") == Lane.COMPUTE.value)
-    beside = tasks.select(~passes).to_series().to_numpy()
-    for group in range(len(groups)):
-        first, last = (
-            tasks.filter(pl.Series(owner == group))
-            .select(pl.col("start_ns").min(), pl.col("end_ns").max())
-            .row(0)
+
+    def __init__(self, timeline: Timeline, groups: list[list[int]]) -> None:
+        self._timeline, self._groups = timeline, groups
+        tasks = timeline.tasks
+        group_of = {step: group for group, steps in enumerate(groups) for step in steps}
+        stepped = tasks.select("step", "start_ns").drop_nulls("step")
+        opens = stepped.group_by("step").agg(pl.col("start_ns").min()).sort("start_ns")
+        del stepped
+        began = np.searchsorted(opens["start_ns"].to_numpy(), tasks["start_ns"].to_numpy(), "right")
+        by_time = opens["step"].replace_strict(group_of, return_dtype=pl.Int8).to_numpy()
+        self._owner = (
+            tasks["step"]
+            .replace_strict(group_of, default=None, return_dtype=pl.Int8)
+            .zip_with(tasks["step"].is_not_null(), pl.Series(by_time[np.maximum(began - 1, 0)]))
+            .to_numpy()
         )
-        near = tasks.select((pl.col("end_ns") > first) & (pl.col("start_ns") < last)).to_series()
-        rows = np.flatnonzero((owner == group) | (beside & near.to_numpy()))
-        part = Timeline(tasks[rows], timeline.ranks, timeline.run)
-        yield told(part, known), np.where(owner[rows] == group, rows, _NOBODY)
+        del began
+        is_pass = _PASS & (pl.col("lane") == Lane.COMPUTE.value)
+        self._beside = tasks.select(~is_pass).to_series().to_numpy()
+        self._known = {look: look(timeline) for look in _TELLING}
+
+    def tasks(self, steps: Collection[int | None] | None = None) -> Iterator[tuple[Timeline, Ints]]:
+        """Yield those of each group of steps, and their rows in the run; -1 for what stands beside.
+
+        Args:
+            steps: Only groups that have any of these; all if left out.
+        """
+        timeline, owner = self._timeline, self._owner
+        tasks = timeline.tasks
+        for group, held in enumerate(self._groups):
+            if steps is not None and not set(held) & set(steps):
+                continue
+            first, last = (
+                tasks.filter(pl.Series(owner == group))
+                .select(pl.col("start_ns").min(), pl.col("end_ns").max())
+                .row(0)
+            )
+            near = tasks.select(
+                (pl.col("end_ns") > first) & (pl.col("start_ns") < last)
+            ).to_series()
+            rows = np.flatnonzero((owner == group) | (self._beside & near.to_numpy()))
+            part = Timeline(tasks[rows], timeline.ranks, timeline.run)
+            known = {**self._known, passes: self._passes(group, rows)}
+            yield told(part, known), np.where(owner[rows] == group, rows, _NOBODY)
+
+    def _passes(self, group: int, rows: Ints) -> pl.DataFrame:
+        """Return which tasks of a group feed which, by their places among the rows of its tasks."""
+        fed = passes(self._timeline)
+        source, target = (fed[end].to_numpy() for end in ("source", "target"))
+        own = np.flatnonzero((self._owner[source] == group) & (self._owner[target] == group))
+        place = np.zeros(len(self._owner), np.uint32)
+        place[rows] = np.arange(len(rows), dtype=np.uint32)
+        ends = {"source": place[source[own]], "target": place[target[own]]}
+        return pl.DataFrame(ends).with_columns(backward=fed["backward"].gather(own))
 
 
-def _known(timeline: Timeline, groups: list[list[int]]) -> Known | None:
+def _known(timeline: Timeline, parts: _Parts) -> Known | None:
     """Return what groups of steps are told of each other; None if there are no pipeline tasks."""
     spans, medians = [], []
     for own in compared_by_ranks(closed(timeline), *DURATION):
@@ -124,7 +252,7 @@ def _known(timeline: Timeline, groups: list[list[int]]) -> Known | None:
         return None
     still = still_before(pl.concat(spans).join(pipelines(timeline), on="rank"))
     ways = []
-    for part, _ in _parts(timeline, groups):
+    for part, _ in parts.tasks():
         linked = Linked.of(closed(part), still)
         if linked is not None:
             ways.append(linked.ways(part))

@@ -357,7 +357,7 @@ def measured_run(timeline: Timeline, known: Known | None = None) -> MeasuredRun 
         pipeline=linked.pipeline,
         opens_ns=opens,
         first=linked.first,
-        graph=linked.graph,
+        graph=linked.graph or Parts(*linked.waits),
         within=len(linked.overlap),
         held=held.height,
         delay_ns=np.concatenate([linked.overlap, delay, lifted - end[lifting[0]]]),
@@ -373,7 +373,9 @@ class Linked(NamedTuple):
 
     Attributes:
         column: task, rank, step, group, kind, stage and microbatch, as of `MeasuredRun`.
-        steps, pipeline, opens_ns, first, graph, left_out: Likewise.
+        steps, pipeline, opens_ns, first, left_out: Likewise.
+        waits: What `MeasuredRun.graph` is made of: all edges, and where parts begin.
+        graph: That graph, if it had to be made to see whether tasks wait for each other in a circle.
         measured: When they ran.
         overlap: The delays of edges within groups.
         free: When the device of each task was free, n long.
@@ -390,7 +392,8 @@ class Linked(NamedTuple):
     pipeline: list[int]
     opens_ns: Ints
     first: Ints
-    graph: Parts
+    waits: tuple[Edges, Ints]
+    graph: Parts | None
     left_out: int
     measured: Replay
     overlap: Ints
@@ -443,19 +446,23 @@ class Linked(NamedTuple):
         )
         bounds = _bounds(opening, first)
         left_out = 0
+        edges = _edges((before, after), (source, target), _ends(held))
+        # Within a group time goes one way. If it also does between them, there is no circle.
+        beyond = slice(len(after), None)
+        one_way = (start[edges.source[beyond]] < start[edges.target[beyond]]).all()
         try:
-            graph = Parts(_edges((before, after), (source, target), _ends(held)), bounds)
+            graph = None if one_way else Parts(edges, bounds)
         except ScheduleError:
             # Some results were used before their task had begun. Without these, time goes one
             # way: they are left out of the steps that cannot be replayed with them.
-            edges = _edges((before, after), (source, target), _ends(held))
             circles = in_circles(edges, np.append(opening, count))
             impossible = (start[source] >= start[target]) & circles[step[source]]
             left_out = int(impossible.sum())
             links = links.filter(pl.Series(~impossible))
             source, target = _ends(links)
             held = held.filter(pl.Series(~circles[step[held["target"].to_numpy()]]))
-            graph = Parts(_edges((before, after), (source, target), _ends(held)), bounds)
+            edges = _edges((before, after), (source, target), _ends(held))
+            graph = Parts(edges, bounds)
         if still is None:
             groups = tasks.group_by("rank", "step", "pipeline")
             still = still_before(groups.agg(pl.col("start_ns").min(), pl.col("end_ns").max()))
@@ -480,6 +487,7 @@ class Linked(NamedTuple):
             pipeline=tasks["pipeline"].gather(opening).to_list(),
             opens_ns=opens,
             first=first,
+            waits=(edges, bounds),
             graph=graph,
             left_out=left_out,
             measured=measured,
