@@ -32,7 +32,7 @@ from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints, Mask
     from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.replay import Graph
 
 _INTERVAL: Final = ("rank", "start_ns", "end_ns")
 _SENDS: Final = [Kind.SEND_FORWARD.value, Kind.SEND_BACKWARD.value]
@@ -86,6 +87,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         timeline: Timeline,
         recognition: Recognition | None,
         known: Known | None = None,
+        like: Sequence[Graph] = (),
     ) -> Self | None:
         """Measure a run; None if it has no pipeline tasks, or its ranks share no clock.
 
@@ -94,11 +96,12 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
             recognition: The schedule that it followed; its order is kept where `Cause.ORDER` is left
                 out.
             known: As of `measured_run`.
+            like: Likewise.
         """
         if not timeline.run.common_clock:
             return None
         shorter = closed(timeline)
-        run = measured_run(shorter, known)
+        run = measured_run(shorter, known, like)
         give_back()
         if run is None:
             return None

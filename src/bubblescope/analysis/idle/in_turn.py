@@ -9,7 +9,7 @@ What is asked of all replays, such as what causes cost, is asked of each before 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,25 +36,31 @@ from bubblescope.analysis.idle.slow_ranks import joined_by_place, slow_ranks, wo
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical
 from bubblescope.analysis.phase import compared_by_ranks, pipelines, step_facts
 from bubblescope.analysis.schedule.observe import seen
-from bubblescope.model.arrays import give_back
+from bubblescope.model.arrays import at_once, give_back
 from bubblescope.model.dependencies import passes
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
 from bubblescope.model.remembered import told
-from bubblescope.model.timeline import Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection
 
     from typing_extensions import Self
 
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.replay import Graph
+
+_Seen = TypeVar("_Seen")
 
 _SOME: Final = 1 << 17
 """Tasks that are looked at at a time, about: fewer take longer in all."""
 
 _GROUPS: Final = 8
 """Groups of steps at most, each of which is chosen among all tasks."""
+
+_AT_ONCE: Final = 2
+"""Groups that are looked at at the same time, on as many processors."""
 
 _TELLING: Final = (step_facts, seen, names_of, pipelines, rounds)
 """What parts are told of the whole."""
@@ -81,24 +87,24 @@ def ledger_in_turn(
     known = _known(timeline, parts)
     if known is None:
         return None
-    entries, sums = [], []
-    for found, rows in _replayed(parts, recognition, known):
+
+    def looked_at(found: Counterfactuals, rows: Ints) -> tuple[Entries, _Sums | None]:
         entered, stretches = Entries.of(found)
-        entries.append(entered)
-        if explained:
-            sums.append(_Sums.of(found, stretches, rows))
-        del found, stretches
-        give_back()
-    if not entries:
+        return entered, _Sums.of(found, stretches, rows) if explained else None
+
+    made = _of_each(parts, recognition, known, looked_at)
+    if not made:
         return None
-    entered, told = Entries.joined(entries), None
+    entered, told = Entries.joined([entered for entered, _ in made]), None
     if explained:
+        sums = [one for _, one in made if one is not None]
         lasting = Lasting.joined([one.lasting for one in sums])
         steps = lasting.telling(entered.causes)
-        sets = [
-            Sets.of(found.only(steps), entered.causes)
-            for found, _ in _replayed(parts, recognition, known, steps)
-        ]
+
+        def replayed(found: Counterfactuals, _: Ints) -> Sets:
+            return Sets.of(found.only(steps), entered.causes)
+
+        sets = _of_each(parts, recognition, known, replayed, steps)
         told = Told(
             shares=shares_of(lasting, Sets.joined(sets)),
             evidence=Evidence.joined([one.evidence for one in sums]),
@@ -147,25 +153,38 @@ class _Sums(NamedTuple):
         )
 
 
-def _replayed(
+def _of_each(
     parts: _Parts,
     recognition: Recognition | None,
     known: Known,
+    look: Callable[[Counterfactuals, Ints], _Seen],
     steps: Collection[int | None] | None = None,
-) -> Iterator[tuple[Counterfactuals, Ints]]:
-    """Yield what steps would have been without causes, some at a time, with the rows of their tasks.
+) -> list[_Seen]:
+    """Return what is seen of what steps would have been without causes, some at a time.
 
     Args:
         parts: All of them.
         recognition: The schedule that the run followed.
         known: What they tell each other.
-        steps: Those that are asked for; all if left out.
+        look: Looks at some, given the rows of their tasks too.
+        steps: Only parts that have any of these; all if left out.
     """
-    for part, rows in parts.tasks(steps):
+    graphs: list[Graph] = []
+
+    def seen_of(part: int) -> _Seen | None:
+        timeline, rows = parts.tasks(part)
         own = None if recognition is None else _of_rows(recognition, rows)
-        found = Counterfactuals.of(part, own, known)
-        if found is not None:
-            yield found, rows
+        found = Counterfactuals.of(timeline, own, known, graphs)
+        del timeline
+        if found is None:
+            return None
+        graphs[:] = found.run.graph.graphs[-1:]
+        seen = look(found, rows)
+        del found
+        give_back()
+        return seen
+
+    return [one for one in at_once(seen_of, parts.having(steps), _AT_ONCE) if one is not None]
 
 
 def _groups(timeline: Timeline) -> list[list[int]]:
@@ -206,35 +225,32 @@ class _Parts:
         self._beside = tasks.select(~is_pass).to_series().to_numpy()
         self._known = {look: look(timeline) for look in _TELLING}
 
-    def tasks(self, steps: Collection[int | None] | None = None) -> Iterator[tuple[Timeline, Ints]]:
-        """Yield those of each group of steps, and their rows in the run; -1 for what stands beside.
+    def having(self, steps: Collection[int | None] | None) -> list[int]:
+        """Return which parts have any of some steps; all if it is None."""
+        wanted = None if steps is None else set(steps)
+        return [
+            part for part, held in enumerate(self._groups) if wanted is None or wanted & {*held}
+        ]
 
-        Args:
-            steps: Only groups that have any of these; all if left out.
-        """
-        timeline, owner = self._timeline, self._owner
-        tasks = timeline.tasks
-        for group, held in enumerate(self._groups):
-            if steps is not None and not set(held) & set(steps):
-                continue
-            first, last = (
-                tasks.filter(pl.Series(owner == group))
-                .select(pl.col("start_ns").min(), pl.col("end_ns").max())
-                .row(0)
-            )
-            near = tasks.select(
-                (pl.col("end_ns") > first) & (pl.col("start_ns") < last)
-            ).to_series()
-            rows = np.flatnonzero((owner == group) | (self._beside & near.to_numpy()))
-            part = Timeline(tasks[rows], timeline.ranks, timeline.run)
-            known = {**self._known, passes: self._passes(group, rows)}
-            yield told(part, known), np.where(owner[rows] == group, rows, _NOBODY)
+    def tasks(self, part: int) -> tuple[Timeline, Ints]:
+        """Return those of a part, and their rows in the run; -1 for what stands beside."""
+        owner, tasks = self._owner, self._timeline.tasks
+        first, last = (
+            tasks.filter(pl.Series(owner == part))
+            .select(pl.col("start_ns").min(), pl.col("end_ns").max())
+            .row(0)
+        )
+        near = tasks.select((pl.col("end_ns") > first) & (pl.col("start_ns") < last)).to_series()
+        rows = np.flatnonzero((owner == part) | (self._beside & near.to_numpy()))
+        known = {**self._known, passes: self._passes(part, rows)}
+        own = np.where(owner[rows] == part, rows, _NOBODY)
+        return told(self._timeline.of_rows(rows), known), own
 
-    def _passes(self, group: int, rows: Ints) -> pl.DataFrame:
-        """Return which tasks of a group feed which, by their places among the rows of its tasks."""
+    def _passes(self, part: int, rows: Ints) -> pl.DataFrame:
+        """Return which tasks of a part feed which, by their places among the rows of its tasks."""
         fed = passes(self._timeline)
         source, target = (fed[end].to_numpy() for end in ("source", "target"))
-        own = np.flatnonzero((self._owner[source] == group) & (self._owner[target] == group))
+        own = np.flatnonzero((self._owner[source] == part) & (self._owner[target] == part))
         place = np.zeros(len(self._owner), np.uint32)
         place[rows] = np.arange(len(rows), dtype=np.uint32)
         ends = {"source": place[source[own]], "target": place[target[own]]}
@@ -251,13 +267,14 @@ def _known(timeline: Timeline, parts: _Parts) -> Known | None:
     if not spans:
         return None
     still = still_before(pl.concat(spans).join(pipelines(timeline), on="rank"))
-    ways = []
-    for part, _ in parts.tasks():
-        linked = Linked.of(closed(part), still)
-        if linked is not None:
-            ways.append(linked.ways(part))
-        del linked
-        give_back()
+
+    def ways_of(part: int) -> Ways | None:
+        tasks, _ = parts.tasks(part)
+        linked = Linked.of(closed(tasks), still)
+        return None if linked is None else linked.ways(tasks)
+
+    ways = [one for one in at_once(ways_of, parts.having(None), _AT_ONCE) if one is not None]
+    give_back()
     return Known(still, Ways.joined(ways), Typical.of(Medians.joined(medians)))
 
 

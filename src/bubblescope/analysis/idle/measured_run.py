@@ -32,11 +32,14 @@ from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Self
 
     from bubblescope.analysis.idle.known import Known
     from bubblescope.model.arrays import Ints, Mask, Numbers
     from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.replay import Graph
 
 _NOTHING: Final = -1
 
@@ -321,7 +324,9 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
     return Replay(start, end, gap, tail, length)
 
 
-def measured_run(timeline: Timeline, known: Known | None = None) -> MeasuredRun | None:
+def measured_run(
+    timeline: Timeline, known: Known | None = None, like: Sequence[Graph] = ()
+) -> MeasuredRun | None:
     """Return the graph of a run; None if it has no pipeline tasks or its ranks share no clock.
 
     Steps that only some of the ranks have are left out, as of bubble rates.
@@ -329,6 +334,7 @@ def measured_run(timeline: Timeline, known: Known | None = None) -> MeasuredRun 
     Args:
         timeline: The run, or whole steps of one that were told of it.
         known: What the whole run tells these steps; as they tell if left out.
+        like: Graphs of other steps, which mostly wait for the same.
     """
     linked = Linked.of(timeline, None if known is None else known.still)
     if linked is None:
@@ -357,7 +363,7 @@ def measured_run(timeline: Timeline, known: Known | None = None) -> MeasuredRun 
         pipeline=linked.pipeline,
         opens_ns=opens,
         first=linked.first,
-        graph=linked.graph or Parts(*linked.waits),
+        graph=linked.graph or Parts(*linked.waits, like),
         within=len(linked.overlap),
         held=held.height,
         delay_ns=np.concatenate([linked.overlap, delay, lifted - end[lifting[0]]]),
