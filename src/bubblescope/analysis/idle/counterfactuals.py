@@ -102,7 +102,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
             return None
         shorter = closed(timeline)
         run = measured_run(shorter, known, like)
-        give_back()
+        if known is None:  # of a part, what it leaves is used again for the next
+            give_back()
         if run is None:
             return None
         typical = known.typical if known else Typical.of(Medians.of(run))
@@ -120,7 +121,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         there = {cause for cause, any_made in made.items() if any_made}
         there |= later.keys() | {cause for cause, ns in sent.items() if ns.any()}
         present = tuple(cause for cause in ADDED if cause in there)
-        give_back()
+        if known is None:
+            give_back()
         return cls(run, timeline, typical, parts, present, between, sent, later, pauses, planned)
 
     def parts(self) -> Iterator[Self]:

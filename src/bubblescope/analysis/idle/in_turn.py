@@ -9,6 +9,7 @@ What is asked of all replays, such as what causes cost, is asked of each before 
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -56,8 +57,8 @@ _Seen = TypeVar("_Seen")
 _SOME: Final = 1 << 17
 """Tasks that are looked at at a time, about: fewer take longer in all."""
 
-_GROUPS: Final = 8
-"""Groups of steps at most, each of which is chosen among all tasks."""
+_GROUPS: Final = 64
+"""Groups of steps at most."""
 
 _AT_ONCE: Final = 2
 """Groups that are looked at at the same time, on as many processors."""
@@ -92,7 +93,8 @@ def ledger_in_turn(
         entered, stretches = Entries.of(found)
         return entered, _Sums.of(found, stretches, rows) if explained else None
 
-    made = _of_each(parts, recognition, known, looked_at)
+    # Two take more memory than one, so only what takes much time is done of two at the same time.
+    made = _of_each(parts, recognition, known, looked_at, most=_AT_ONCE if explained else 1)
     if not made:
         return None
     entered, told = Entries.joined([entered for entered, _ in made]), None
@@ -159,6 +161,7 @@ def _of_each(
     known: Known,
     look: Callable[[Counterfactuals, Ints], _Seen],
     steps: Collection[int | None] | None = None,
+    most: int = _AT_ONCE,
 ) -> list[_Seen]:
     """Return what is seen of what steps would have been without causes, some at a time.
 
@@ -168,6 +171,7 @@ def _of_each(
         known: What they tell each other.
         look: Looks at some, given the rows of their tasks too.
         steps: Only parts that have any of these; all if left out.
+        most: How many are looked at at the same time.
     """
     graphs: list[Graph] = []
 
@@ -179,12 +183,11 @@ def _of_each(
         if found is None:
             return None
         graphs[:] = found.run.graph.graphs[-1:]
-        seen = look(found, rows)
-        del found
-        give_back()
-        return seen
+        return look(found, rows)
 
-    return [one for one in at_once(seen_of, parts.having(steps), _AT_ONCE) if one is not None]
+    made = at_once(seen_of, parts.having(steps), most)
+    give_back()
+    return [one for one in made if one is not None]
 
 
 def _groups(timeline: Timeline) -> list[list[int]]:
@@ -221,9 +224,13 @@ class _Parts:
             .to_numpy()
         )
         del began
+        self._rows = _by_group(self._owner, len(groups))
         is_pass = _PASS & (pl.col("lane") == Lane.COMPUTE.value)
-        self._beside = tasks.select(~is_pass).to_series().to_numpy()
+        self._beside = np.flatnonzero(tasks.select(~is_pass).to_series().to_numpy())
         self._known = {look: look(timeline) for look in _TELLING}
+        self._fed = passes(timeline)
+        source, target = (self._owner[self._fed[end].to_numpy()] for end in ("source", "target"))
+        self._fed_rows = _by_group(np.where(source == target, source, _NOBODY), len(groups))
 
     def having(self, steps: Collection[int | None] | None) -> list[int]:
         """Return which parts have any of some steps; all if it is None."""
@@ -234,27 +241,29 @@ class _Parts:
 
     def tasks(self, part: int) -> tuple[Timeline, Ints]:
         """Return those of a part, and their rows in the run; -1 for what stands beside."""
-        owner, tasks = self._owner, self._timeline.tasks
-        first, last = (
-            tasks.filter(pl.Series(owner == part))
-            .select(pl.col("start_ns").min(), pl.col("end_ns").max())
-            .row(0)
-        )
-        near = tasks.select((pl.col("end_ns") > first) & (pl.col("start_ns") < last)).to_series()
-        rows = np.flatnonzero((owner == part) | (self._beside & near.to_numpy()))
+        own, others = self._rows[part], self._beside
+        start, end = (self._timeline.tasks[name].to_numpy() for name in ("start_ns", "end_ns"))
+        near = (end[others] > start[own].min()) & (start[others] < end[own].max())
+        near &= self._owner[others] != part
+        rows = np.sort(np.concatenate([own, others[near].astype(np.int32)]))
         known = {**self._known, passes: self._passes(part, rows)}
-        own = np.where(owner[rows] == part, rows, _NOBODY)
-        return told(self._timeline.of_rows(rows), known), own
+        mine = np.where(self._owner[rows] == part, rows, _NOBODY)
+        return told(self._timeline.of_rows(rows), known), mine
 
     def _passes(self, part: int, rows: Ints) -> pl.DataFrame:
         """Return which tasks of a part feed which, by their places among the rows of its tasks."""
-        fed = passes(self._timeline)
-        source, target = (fed[end].to_numpy() for end in ("source", "target"))
-        own = np.flatnonzero((self._owner[source] == part) & (self._owner[target] == part))
+        fed = self._fed[self._fed_rows[part]]
         place = np.zeros(len(self._owner), np.uint32)
         place[rows] = np.arange(len(rows), dtype=np.uint32)
-        ends = {"source": place[source[own]], "target": place[target[own]]}
-        return pl.DataFrame(ends).with_columns(backward=fed["backward"].gather(own))
+        ends = {name: pl.Series(place[fed[name].to_numpy()]) for name in ("source", "target")}
+        return fed.with_columns(**ends)
+
+
+def _by_group(owner: Ints, count: int) -> list[Ints]:
+    """Return the places that are of each group, ascending; a group of -1 is none."""
+    order = np.argsort(owner, kind="stable").astype(np.int32)
+    ends = np.searchsorted(owner[order], np.arange(count + 1))
+    return [order[low:high] for low, high in pairwise(ends.tolist())]
 
 
 def _known(timeline: Timeline, parts: _Parts) -> Known | None:
@@ -273,7 +282,7 @@ def _known(timeline: Timeline, parts: _Parts) -> Known | None:
         linked = Linked.of(closed(tasks), still)
         return None if linked is None else linked.ways(tasks)
 
-    ways = [one for one in at_once(ways_of, parts.having(None), _AT_ONCE) if one is not None]
+    ways = [one for one in map(ways_of, parts.having(None)) if one is not None]
     give_back()
     return Known(still, Ways.joined(ways), Typical.of(Medians.joined(medians)))
 

@@ -129,7 +129,6 @@ class Entries(NamedTuple):
         """
         run = found.run
         made = at_once(_Explained.of, list(found.parts()))
-        give_back()
         steps = {
             "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]),
             "pipeline": pl.Series(run.pipeline, dtype=pl.Int32),
@@ -324,6 +323,7 @@ def ledger(timeline: Timeline, recognition: Recognition | None) -> Ledger | None
     if found is None:
         return None
     entries, stretches = Entries.of(found)
+    give_back()
     return Ledger.of(entries, found.typical, Replays(found, stretches))
 
 
