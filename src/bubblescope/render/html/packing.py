@@ -171,15 +171,14 @@ def _smallest(values: np.ndarray) -> tuple[schema.NumberType, type[np.number[Any
 
 
 def extents(rows: pl.DataFrame, *place: str) -> list[dict[str, Any]]:
-    """Return from where to where the rows of each place on the page go."""
-    return (
-        rows.select(*place)
-        .rename({"position": "rank"})
-        .with_row_index("index")
-        .group_by(pl.exclude("index"), maintain_order=True)
-        .agg(pl.col("index").min().alias("from"), to=pl.col("index").max() + 1)
-        .to_dicts()
-    )
+    """Return from where to where the rows of each place on the page go, which stand together."""
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift()) for name in place)
+    turn = np.array(rows.select(~same).to_series())
+    turn[:1] = True
+    begins = np.flatnonzero(turn)
+    ends = np.append(begins, rows.height)[1:]
+    found = rows.select(place)[begins].rename({"position": "rank"})
+    return found.with_columns(pl.Series("from", begins), pl.Series("to", ends)).to_dicts()
 
 
 def arranged(
