@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from bubblescope.analysis import standard_questions, view
-from bubblescope.analysis.idle import in_turn
+from bubblescope.analysis.idle import in_turn, step_groups
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.report import Report
 from bubblescope.analysis.schedule.recognise import recognise
@@ -16,6 +16,7 @@ from bubblescope.analysis.stragglers import Stragglers
 from bubblescope.analysis.view import View
 from bubblescope.analysis.why import Explanation
 from bubblescope.model import arrays, dependencies, parquet
+from bubblescope.model import timeline as timeline_module
 from bubblescope.model.dependencies import passes
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.timeline import Timeline
@@ -65,7 +66,8 @@ def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "LARGE", 0)
     monkeypatch.setattr(arrays, "_BLOCK", 7)
     monkeypatch.setattr(dependencies, "_MANY", 0)
-    monkeypatch.setattr(in_turn, "_SOME", 1)
+    monkeypatch.setattr(step_groups, "_SOME", 1)
+    monkeypatch.setattr(timeline_module, "_MANY", 0)
     monkeypatch.setattr(parquet, "_MANY", 0)
 
 

@@ -9,15 +9,13 @@ What is asked of all replays, such as what causes cost, is asked of each before 
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.beside import names_of
-from bubblescope.analysis.between_rounds import closed, rounds
+from bubblescope.analysis.between_rounds import closed
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.analysis.idle.evidence import Evidence
@@ -34,13 +32,10 @@ from bubblescope.analysis.idle.ledger import (
 from bubblescope.analysis.idle.measured_run import Linked
 from bubblescope.analysis.idle.shares import Lasting, Sets, shares_of
 from bubblescope.analysis.idle.slow_ranks import joined_by_place, slow_ranks, work_by_place
+from bubblescope.analysis.idle.step_groups import NOBODY, StepGroups, groups_of
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical
-from bubblescope.analysis.phase import compared_by_ranks, pipelines, step_facts
-from bubblescope.analysis.schedule.observe import seen
+from bubblescope.analysis.phase import compared_by_ranks, pipelines
 from bubblescope.model.arrays import at_once, give_back
-from bubblescope.model.dependencies import passes
-from bubblescope.model.kinds import COMPUTE_KINDS, Lane
-from bubblescope.model.remembered import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -54,21 +49,8 @@ if TYPE_CHECKING:
 
 _Seen = TypeVar("_Seen")
 
-_SOME: Final = 1 << 17
-"""Tasks that are looked at at a time, about: fewer take longer in all."""
-
-_GROUPS: Final = 64
-"""Groups of steps at most."""
-
 _AT_ONCE: Final = 2
 """Groups that are looked at at the same time, on as many processors."""
-
-_TELLING: Final = (step_facts, seen, names_of, pipelines, rounds)
-"""What parts are told of the whole."""
-
-_NOBODY: Final = -1
-
-_PASS: Final = pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS])
 
 
 def ledger_in_turn(
@@ -81,10 +63,10 @@ def ledger_in_turn(
         recognition: The schedule that it followed.
         explained: Whether causes are asked for what they cost and what shows them.
     """
-    groups = _groups(timeline)
+    groups = groups_of(timeline)
     if len(groups) < 2 or not timeline.run.common_clock:
         return ledger(timeline, recognition)
-    parts = _Parts(timeline, groups)
+    parts = StepGroups(timeline, groups)
     known = _known(timeline, parts)
     if known is None:
         return None
@@ -156,7 +138,7 @@ class _Sums(NamedTuple):
 
 
 def _of_each(
-    parts: _Parts,
+    parts: StepGroups,
     recognition: Recognition | None,
     known: Known,
     look: Callable[[Counterfactuals, Ints], _Seen],
@@ -190,83 +172,7 @@ def _of_each(
     return [one for one in made if one is not None]
 
 
-def _groups(timeline: Timeline) -> list[list[int]]:
-    """Return the steps of a run in groups of about as many; one group if it is not worth more."""
-    steps = timeline.steps
-    count = min(len(steps), _GROUPS, len(timeline) // _SOME)
-    return [group.tolist() for group in np.array_split(np.array(steps), max(1, count))]
-
-
-class _Parts:
-    """The tasks of a run, those of some steps at a time, told of the whole run.
-
-    What belongs to no step is with the steps in whose time it began; what is no pass and overlaps the
-    time of others stands beside these, as ranks are in it meanwhile.
-
-    Args:
-        timeline: The run.
-        groups: Its steps.
-    """
-
-    def __init__(self, timeline: Timeline, groups: list[list[int]]) -> None:
-        self._timeline, self._groups = timeline, groups
-        tasks = timeline.tasks
-        group_of = {step: group for group, steps in enumerate(groups) for step in steps}
-        stepped = tasks.select("step", "start_ns").drop_nulls("step")
-        opens = stepped.group_by("step").agg(pl.col("start_ns").min()).sort("start_ns")
-        del stepped
-        began = np.searchsorted(opens["start_ns"].to_numpy(), tasks["start_ns"].to_numpy(), "right")
-        by_time = opens["step"].replace_strict(group_of, return_dtype=pl.Int8).to_numpy()
-        self._owner = (
-            tasks["step"]
-            .replace_strict(group_of, default=None, return_dtype=pl.Int8)
-            .zip_with(tasks["step"].is_not_null(), pl.Series(by_time[np.maximum(began - 1, 0)]))
-            .to_numpy()
-        )
-        del began
-        self._rows = _by_group(self._owner, len(groups))
-        is_pass = _PASS & (pl.col("lane") == Lane.COMPUTE.value)
-        self._beside = np.flatnonzero(tasks.select(~is_pass).to_series().to_numpy())
-        self._known = {look: look(timeline) for look in _TELLING}
-        self._fed = passes(timeline)
-        source, target = (self._owner[self._fed[end].to_numpy()] for end in ("source", "target"))
-        self._fed_rows = _by_group(np.where(source == target, source, _NOBODY), len(groups))
-
-    def having(self, steps: Collection[int | None] | None) -> list[int]:
-        """Return which parts have any of some steps; all if it is None."""
-        wanted = None if steps is None else set(steps)
-        return [
-            part for part, held in enumerate(self._groups) if wanted is None or wanted & {*held}
-        ]
-
-    def tasks(self, part: int) -> tuple[Timeline, Ints]:
-        """Return those of a part, and their rows in the run; -1 for what stands beside."""
-        own, others = self._rows[part], self._beside
-        start, end = (self._timeline.tasks[name].to_numpy() for name in ("start_ns", "end_ns"))
-        near = (end[others] > start[own].min()) & (start[others] < end[own].max())
-        near &= self._owner[others] != part
-        rows = np.sort(np.concatenate([own, others[near].astype(np.int32)]))
-        known = {**self._known, passes: self._passes(part, rows)}
-        mine = np.where(self._owner[rows] == part, rows, _NOBODY)
-        return told(self._timeline.of_rows(rows), known), mine
-
-    def _passes(self, part: int, rows: Ints) -> pl.DataFrame:
-        """Return which tasks of a part feed which, by their places among the rows of its tasks."""
-        fed = self._fed[self._fed_rows[part]]
-        place = np.zeros(len(self._owner), np.uint32)
-        place[rows] = np.arange(len(rows), dtype=np.uint32)
-        ends = {name: pl.Series(place[fed[name].to_numpy()]) for name in ("source", "target")}
-        return fed.with_columns(**ends)
-
-
-def _by_group(owner: Ints, count: int) -> list[Ints]:
-    """Return the places that are of each group, ascending; a group of -1 is none."""
-    order = np.argsort(owner, kind="stable").astype(np.int32)
-    ends = np.searchsorted(owner[order], np.arange(count + 1))
-    return [order[low:high] for low, high in pairwise(ends.tolist())]
-
-
-def _known(timeline: Timeline, parts: _Parts) -> Known | None:
+def _known(timeline: Timeline, parts: StepGroups) -> Known | None:
     """Return what groups of steps are told of each other; None if there are no pipeline tasks."""
     spans, medians = [], []
     for own in compared_by_ranks(closed(timeline), *DURATION):
@@ -297,7 +203,7 @@ def _of_rows(recognition: Recognition, rows: Ints) -> Recognition:
     if not recognition.departed:
         return recognition  # nobody asks for the order of tasks
     observed = recognition.observed
-    place = np.full(max(int(rows.max()), int(observed.task.max())) + 1, _NOBODY, np.int32)
+    place = np.full(max(int(rows.max()), int(observed.task.max())) + 1, NOBODY, np.int32)
     own = rows >= 0
     place[rows[own]] = np.flatnonzero(own)
     there = place[observed.task] >= 0
