@@ -427,17 +427,7 @@ class Loop:
         if not self._has_gradients():
             return self._evaluated(function, *args, **kwargs)
         try:
-            chunk, origin = called.chunk, None
-            if chunk is not None and not kwargs and self._failed is None:
-                for one in args:
-                    if type(one) is not self._tensor or one.grad_fn is not None:
-                        break
-                else:  # nothing that a model has made: mostly, the chunk's next micro-batch
-                    number = chunk.forwards
-                    if number < len(chunk.works):
-                        origin = self._step, chunk.works[number]
-            if origin is None:
-                origin = self._goes(called, args, kwargs)
+            origin = self._goes(called, args, kwargs)
             what = origin[1].forward
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
