@@ -292,7 +292,7 @@ export function layout(head: Head, arranged: Arrangement, room: Room = { height:
   // What is left is shared by the lanes of stages.
   const stages = found.folds.filter(({ key, shows }) => key && shows !== "ranks").length;
   const more = stages ? Math.floor((room.height - found.height) / stages) : 0;
-  return more > 0 ? arrange(head, arranged, heights, named, Math.min(FOLDED, STAGE + more)) : found;
+  return more > 0 ? arrange(head, arranged, heights, named, Math.min(FITTED.most, STAGE + more)) : found;
 }
 
 /** How tall lanes are; where most ranks are folded, those that are not. */
