@@ -184,7 +184,8 @@ READ = """() => {
             for (const { index, 0: word } of node.data.matchAll(/\\S+/g)) {
                 range.setStart(node, index);
                 range.setEnd(node, index + word.length);
-                if ([...range.getClientRects()].every(seen) && !hidden) found.push(word);
+                const boxes = [...range.getClientRects()];
+                if (boxes.length && boxes.every(seen) && !hidden) found.push(word);
                 else hidden = true;
             }
         if (hidden) found.splice(-2); // which the dots may stand for
