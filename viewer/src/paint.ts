@@ -105,7 +105,7 @@ export class Painter {
       context.font = "10px system-ui, sans-serif";
       context.fillStyle = theme.dim;
       for (const place of places)
-        nameCauses(context, this.head, data.gaps, place, view, left, place.top - top, heightOfBlocks(place, shown));
+        nameCauses(context, this.head, data, place, view, left, place.top - top, heightOfBlocks(place, shown));
     }
     if (!figure) this.stepLines(context, view, left, height, theme);
     context.font = figure ? "12px system-ui, sans-serif" : "11px system-ui, sans-serif";
