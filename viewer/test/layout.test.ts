@@ -316,6 +316,17 @@ describe("ranks that are alike", () => {
     }
   });
 
+  test.each([200, 480, 700, 1300, 4000])("fill %d pixels, with no sum taller than the odd", (height) => {
+    for (const head of [standing(8, 16, 37), standing(2, 40, -1), many]) {
+      const { folds, bands, height: taken } = layout(head, arrangement(head), { height, named: false });
+      const tallest = Math.max(...folds.map((fold) => fold.height));
+      expect(tallest).toBeLessThanOrEqual(118);
+      if (bands.length && tallest > 22) expect(bands[0]!.height).toBeGreaterThanOrEqual(tallest);
+      if (tallest > 2) expect(taken).toBeLessThanOrEqual(height);
+      if (tallest > 22 && tallest < 118) expect(height - taken).toBeLessThan(2 * (folds.length + bands.length));
+    }
+  });
+
   test("are shown where their sum is opened, and folded again", () => {
     const fold = at().folds.find(({ title, key }) => title === "stage 3" && key.startsWith("alike"))!;
     const opened = at({ opened: new Set([fold.key]) });
