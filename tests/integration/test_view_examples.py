@@ -22,7 +22,7 @@ ANSWERS = {
     "demo/zb-h1": ("F0 of rank 0 in step 1", "Even out the micro-batches."),
     "traces/nsight": ("Stage 3 takes", "Even out the stages."),
 }
-"""Of the examples that can be opened at once: where their page says time is lost, and what would help."""
+"""Of the examples that open at once: where their page says time is lost, and what would help."""
 
 
 @pytest.mark.parametrize("example", ANSWERS)
