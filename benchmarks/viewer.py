@@ -58,6 +58,8 @@ FLAGS = [
     "--disable-sync",
     "--enable-precise-memory-info",
 ]
+PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+"""When a page first showed anything: ours its verdict, while what runs is still on its way."""
 DEVICES = 64
 ROWS = 40  # lanes in sight of those that draw their own: as many as ours shows of a thousand
 
@@ -319,6 +321,7 @@ def measure(browser: Browser, root: str, peer: Peer, end: float, frames: int, li
                 "performance.getEntriesByType('navigation')[0].loadEventEnd]"
             )
         )
+        found["paint_s"] = page.evaluate(PAINTED) / 1000
         page.wait_for_timeout(1000)
         plan = json.dumps(views(end, frames))
         page.evaluate(f"window.drive.play({plan})")
@@ -353,6 +356,7 @@ def table(results: dict[str, dict], sizes: dict[str, int]) -> None:
     columns = (
         "viewer",
         "file",
+        "first paint",
         "first picture",
         "after load",
         "frame, median / p95",
@@ -371,6 +375,7 @@ def table(results: dict[str, dict], sizes: dict[str, int]) -> None:
         row = [
             name,
             f"{sizes[name] / 1e6:.0f} MB",
+            cell(found, "paint_s", "s", digits=2),
             cell(found, "first_s", "s", digits=2),
             cell(found, "loaded_s", "s", digits=2),
             cell(found, "frames", "ms"),

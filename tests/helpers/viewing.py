@@ -169,6 +169,45 @@ def rgb(kind: Kind | str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(COLOURS[Kind(kind)][1:]))
 
 
+READ = """() => {
+    const words = (one) => {
+        const clip = one.getBoundingClientRect();
+        const seen = ({ top, bottom, left, right, width }) =>
+            width > 0
+            && top >= Math.max(0, clip.top) - 2 && bottom <= Math.min(innerHeight, clip.bottom) + 2
+            && left >= Math.max(0, clip.left) - 2 && right <= Math.min(innerWidth, clip.right) + 2;
+        const range = document.createRange();
+        const walker = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
+        const found = [];
+        let hidden = false;
+        for (let node; (node = walker.nextNode());)
+            for (const { index, 0: word } of node.data.matchAll(/\\S+/g)) {
+                range.setStart(node, index);
+                range.setEnd(node, index + word.length);
+                const boxes = [...range.getClientRects()];
+                if (boxes.length && boxes.every(seen) && !hidden) found.push(word);
+                else hidden = true;
+            }
+        if (hidden) found.splice(-2); // which the dots may stand for
+        return found.join(" ");
+    };
+    const parts = document.querySelectorAll("header :is(strong, p, .gain, .said)");
+    return [...parts].map(words);
+}"""
+
+
+def in_sight(page) -> str:
+    """What can be read of the verdict without a click: in the window, not cut off, and in the tree.
+
+    That is the accessibility tree: what a screen reader has.
+    """
+    texts = page.evaluate(READ)
+    tree = " ".join(page.locator("header").aria_snapshot().split()).replace('\\"', '"')
+    for text in texts:
+        assert text in tree, text
+    return " ".join(texts)
+
+
 AXE = Path(__file__).parents[2] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
 
 

@@ -391,6 +391,13 @@ class TestSearching:
         page.keyboard.type("mb:x")
         until(page, "document.querySelector('.found').textContent.includes('numbers')")
         assert "wrong" in page.locator(".found").get_attribute("class")
+        for width in (2560, 1280, 800, 390):  # and it can be read, whatever room is beside it
+            page.set_viewport_size({"width": width, "height": 720})
+            said = page.locator(".found")
+            assert said.evaluate("(one) => one.scrollWidth <= one.clientWidth"), width
+            box = said.bounding_box()
+            assert box["width"] > 100
+            assert box["x"] + box["width"] <= width
         page.locator("input[type=search]").fill("kind:F mb:999")
         until(page, "document.querySelector('.found').textContent === 'nothing found'")
 

@@ -20,7 +20,7 @@ from device_exports import kineto
 from device_maker import Mode, make
 from injected import fault, job
 from synthetic import empty
-from viewing import barriers, browser, context_of, opened, until
+from viewing import barriers, browser, context_of, in_sight, opened, until
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -46,23 +46,6 @@ def faulty(cause: Cause) -> Timeline:
     random = np.random.default_rng([4, list(HEADLINES).index(cause)])
     made = job(random)
     return made.play(fault(cause, random, made))
-
-
-def in_sight(page) -> str:
-    """The text of the verdict of which all is within the window, as the accessibility tree has it."""
-    texts = page.evaluate(
-        """() => [...document.querySelectorAll("header strong, header p, header .gain, header .said")]
-            .filter((one) => {
-                const box = one.getBoundingClientRect();
-                const inside = box.top >= 0 && box.bottom <= innerHeight && box.right <= innerWidth;
-                return box.width && inside;
-            })
-            .map((one) => one.textContent)"""
-    )
-    tree = page.locator("header").aria_snapshot()
-    for text in texts:
-        assert " ".join(text.split()) in " ".join(tree.split()).replace('\\"', '"'), text
-    return " ".join(texts)
 
 
 @pytest.mark.parametrize("cause", HEADLINES)

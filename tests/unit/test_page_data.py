@@ -92,6 +92,15 @@ def slowed(jitter: float = 0.1) -> Timeline:
     return job("1f1b", Fault(Cause.SLOW_RANK, slow={(1, 2): 1.5}), jitter=jitter)
 
 
+def test_the_head_knows_how_many_micro_batches_and_chunks_the_whole_run_has():
+    for timeline in (job(), job("interleaved-1f1b"), overlapped()):
+        told = PageData.of(View.of(timeline)).told
+        for field, number in (("microbatch", told.microbatches), ("chunk", told.chunks)):
+            pair = timeline.tasks.get_column(f"pair_{field}")
+            numbers = {*timeline.tasks[field].drop_nulls(), *pair.drop_nulls()}
+            assert number == max(numbers, default=-1) + 1
+
+
 @pytest.mark.parametrize(
     "frame",
     [

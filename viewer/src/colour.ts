@@ -63,7 +63,7 @@ const UNKNOWN = { light: "#e3e4e6", dark: "#33373c" }; // hatched where there is
 export function modes(head: Head): Mode[] {
   const overlays = new Set<string>(head.overlays.map(({ lane }) => lane));
   return (Object.keys(MODES) as Mode[]).filter((mode) => {
-    if (mode === "chunk") return head.chunks;
+    if (mode === "chunk") return head.chunks > 1;
     if (mode === "change") return head.against !== null;
     if (mode === "cause") return head.gaps.length > 0;
     if (mode === "ideal" || mode === "whatif") return overlays.has(mode);
@@ -73,8 +73,8 @@ export function modes(head: Head): Mode[] {
 
 /** @param dark whether the ground is */
 export function scheme(mode: Mode, head: Head, data: Data, dark = false): Scheme {
-  if (mode === "microbatch") return byMicrobatch(data.tasks);
-  if (mode === "chunk") return byChunk(data.tasks);
+  if (mode === "microbatch") return byMicrobatch(head, data.tasks);
+  if (mode === "chunk") return byChunk(head, data.tasks);
   if (mode === "length") return byLength(head, data.tasks);
   if (mode === "ideal" || mode === "whatif") return byDelay(mode, head, data.tasks);
   if (mode === "change") return byChange(head.against?.scale ?? [], data.tasks, dark);
@@ -85,6 +85,8 @@ export function scheme(mode: Mode, head: Head, data: Data, dark = false): Scheme
 function byKind(head: Head, { kind }: Tasks, dark: boolean): Scheme {
   const shades = head.kinds.map((one) => (dark ? one.dark : one));
   const used = new Set<number>(kind);
+  // Of a run of which only a part is here, also those of which no task is loaded now.
+  if (head.served) head.kinds.forEach(({ spent }, index) => spent > 0 && used.add(index));
   const of = (name: string): number => head.kinds.findIndex((one) => one.name === name);
   const [pair, forward, backward] = [of("forward_backward"), of("forward"), of("backward")];
   const legend = head.kinds.flatMap(({ name }, index): [string, string][] =>
@@ -105,11 +107,12 @@ function byKind(head: Head, { kind }: Tasks, dark: boolean): Scheme {
   return { ...scheme, codes: half(forward), below: half(backward), legend };
 }
 
-function byMicrobatch({ microbatch, pair }: Tasks): Scheme {
-  const most = Math.max(1, greatest(microbatch), greatest(pair));
+/** The same colours whatever part of the run is here, and whatever more micro-batches a what-if has. */
+function byMicrobatch({ microbatches }: Head, { microbatch, pair }: Tasks): Scheme {
+  const most = Math.max(1, microbatches - 1);
   const steps = Math.min(most + 1, 64);
   const fills = Array.from({ length: steps }, (_, index) => along(VIRIDIS, steps > 1 ? index / (steps - 1) : 0));
-  const code = (value: number): number => (value < 0 ? steps : Math.round((value / most) * (steps - 1)));
+  const code = (value: number): number => (value < 0 ? steps : Math.round(Math.min(value / most, 1) * (steps - 1)));
   const codes = Uint8Array.from(microbatch, code);
   const below = anyKnown(pair)
     ? Uint8Array.from(pair, (value, task) => (value < 0 ? codes[task]! : code(value)))
@@ -119,15 +122,16 @@ function byMicrobatch({ microbatch, pair }: Tasks): Scheme {
   return inked({ codes, below, fills: [...fills, GREY], legend, wholeGaps: false });
 }
 
-function byChunk({ chunk, pairChunk }: Tasks): Scheme {
+function byChunk({ chunks }: Head, { chunk, pairChunk }: Tasks): Scheme {
   const code = (value: number): number => (value < 0 ? CHUNKS.length : value % CHUNKS.length);
   const codes = Uint8Array.from(chunk, code);
   const below = anyKnown(pairChunk)
     ? Uint8Array.from(pairChunk, (value, task) => (value < 0 ? codes[task]! : code(value)))
     : codes;
-  const legend = CHUNKS.slice(0, Math.max(greatest(chunk), greatest(pairChunk)) + 1).map(
-    (fill, index): [string, string] => [fill, t("chunk {chunk}", { chunk: index })],
-  );
+  const legend = CHUNKS.slice(0, chunks).map((fill, index): [string, string] => [
+    fill,
+    t("chunk {chunk}", { chunk: index }),
+  ]);
   return inked({ codes, below, fills: [...CHUNKS, GREY], legend, wholeGaps: false });
 }
 

@@ -19,10 +19,19 @@ export function foldedAtFirst(grouping: Grouping): ReadonlySet<string> {
   return new Set<StandingName>(grouping === "standing" ? ["waits", "alike"] : []);
 }
 
-/** How ranks are gathered when a page opens: so many as no screen has room for, by what is odd about them. */
+/**
+ * How ranks are gathered when a page opens: so many as no screen has room for, by what is odd about them,
+ * unless there is nothing odd and no two that do the same.
+ */
 export function groupingAtFirst({ ranks, standings }: Head): Grouping {
-  if (ranks.length >= FOLDED_FROM && standings.length) return "standing";
+  const folds = standings.some(({ name }) => name !== "alike") || new Set(ranks.map(heldBy)).size < ranks.length;
+  if (ranks.length >= FOLDED_FROM && standings.length && folds) return "standing";
   return new Set(ranks.map(({ host }) => host)).size > 1 ? "host" : "none";
+}
+
+/** The stages of a rank, as a word. */
+function heldBy({ stages }: Head["ranks"][number]): string {
+  return stages?.join(", ") ?? "";
 }
 
 /** How ranks stand, and of each that is odd, why. */

@@ -32,7 +32,7 @@ function cut(whole: string): string {
 }
 
 function numbered(head: Head, microbatch: number, chunk: number): string {
-  return (microbatch < 0 ? "" : String(microbatch)) + (head.chunks && chunk >= 0 ? `.${chunk}` : "");
+  return (microbatch < 0 ? "" : String(microbatch)) + (head.chunks > 1 && chunk >= 0 ? `.${chunk}` : "");
 }
 
 export function long(head: Head, tasks: Tasks, index: number): string {

@@ -289,10 +289,18 @@ export function layout(head: Head, arranged: Arrangement, room: Room = { height:
   const heights = heightsFor(head, arranged, room);
   const named = room.named && !arranged.figure;
   const found = arrange(head, arranged, heights, named);
-  // What is left is shared by the lanes of stages.
   const stages = found.folds.filter(({ key, shows }) => key && shows !== "ranks").length;
-  const more = stages ? Math.floor((room.height - found.height) / stages) : 0;
-  return more > 0 ? arrange(head, arranged, heights, named, Math.min(FOLDED, STAGE + more)) : found;
+  const left = room.height - found.height;
+  if (!stages || left < stages) return found;
+  // What is left is shared by the lanes of stages, and where there is much, by odd ranks: no sum is taller than they.
+  const odd = found.bands.filter(({ rank, like }) => like || head.ranks[rank]!.standing === "odd").length;
+  const least = HEIGHTS.medium.compute;
+  const all = Math.floor((left + stages * STAGE + odd * least) / (stages + odd));
+  for (let height = Math.min(FITTED.most, all); height > least; height--) {
+    const filled = arrange(head, arranged, heights, named, height, heightsOf(height));
+    if (filled.height <= room.height) return filled; // bands below blocks have taken some of it
+  }
+  return arrange(head, arranged, heights, named, Math.min(least, STAGE + Math.floor(left / stages)));
 }
 
 /** How tall lanes are; where most ranks are folded, those that are not. */
@@ -303,11 +311,21 @@ function heightsFor(head: Head, arranged: Arrangement, room: Room): Heights {
   return grouping === "standing" ? HEIGHTS.small : fitted(head, arranged, room);
 }
 
-/** @param stage height of the lane of a stage in a group that is folded */
-function arrange(head: Head, arranged: Arrangement, usual: Heights, named: boolean, stage = STAGE): Layout {
+/**
+ * @param stage height of the lane of a stage in a group that is folded
+ * @param tallest how tall the lanes of odd ranks are, if that is more than usual
+ */
+function arrange(
+  head: Head,
+  arranged: Arrangement,
+  usual: Heights,
+  named: boolean,
+  stage = STAGE,
+  tallest = HEIGHTS.medium,
+): Layout {
   const { extras, figure, grouping } = arranged;
   const overlay = overlayAbove(head, arranged);
-  const tall = HEIGHTS.medium.compute > usual.compute ? HEIGHTS.medium : usual;
+  const tall = tallest.compute > usual.compute ? tallest : usual;
   let heights = usual;
   const standing = grouping === "standing";
   const low = heights.compute < LOW && !standing;

@@ -67,8 +67,8 @@ export function details(
   const other = row.lane === "against";
   const facts: Fact[] = [
     [t("run"), head.against ? (other ? "B" : "A") : null],
-    [t("certainty"), inferred(head, data.tasks, index)],
     [t("duration"), `${duration(length)} (${exact(length)})`],
+    [t("certainty"), inferred(head, data.tasks, index)],
     ...(head.against && (other || row.lane === "compute") ? counterpartFacts(data.tasks, index, go, goFar) : []),
     [t("usual here"), other ? null : usual(head, data, index)],
     [t("micro-batch"), known(microbatch[index]!)],

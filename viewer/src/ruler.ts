@@ -62,7 +62,8 @@ export class Ruler {
     for (let i = firstEndingAfter(this.ends, 0, steps.length, view.start); i < steps.length; i++) {
       const step = steps[i]!;
       const from = Math.max(-1, view.x(step.start));
-      const to = Math.min(view.width + 1, view.x(step.end));
+      const next = steps[i + 1]?.start ?? Infinity; // may begin on one rank before this one ends on another
+      const to = Math.min(view.width + 1, view.x(Math.min(step.end, next)));
       if (from > view.width) break;
       if (to - drawn < 1) continue; // no two bands on one pixel
       drawn = to;
@@ -92,7 +93,8 @@ export class Ruler {
     for (let at = zero + Math.ceil((view.start - zero) / spacing) * spacing; at <= view.end; at += spacing) {
       const x = left + view.x(at);
       context.fillRect(x, RULER - 5, 1, 5);
-      context.fillText(tick(at - zero, spacing), x + 4, RULER - 12);
+      const said = tick(at - zero, spacing);
+      if (x + 4 + context.measureText(said).width <= left + view.width) context.fillText(said, x + 4, RULER - 12);
     }
   }
 }

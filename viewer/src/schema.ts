@@ -419,8 +419,10 @@ export interface Told {
   end: number;
   /** All kinds of tasks. */
   kinds: Kind[];
-  /** Whether a rank has more than one model chunk. */
-  chunks: boolean;
+  /** How many micro-batches tasks are numbered by: one more than the greatest number. */
+  microbatches: number;
+  /** The same of model chunks. */
+  chunks: number;
   /** In the order of the page. */
   ranks: Rank[];
   /** How ranks stand among those that do the same; empty if none can be told apart. */

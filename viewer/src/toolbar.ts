@@ -11,6 +11,7 @@ import { ARROWS, type State } from "./state";
 import { duration } from "./units";
 import { language, LANGUAGES, TONGUES, nameOf, t } from "./words";
 
+const ROOMY = 900; // pixels of a page from which on the step in sight is also called the median
 const TYPING = 120; // milliseconds without a letter after which a search begins
 const LANES: Record<Extra, string> = {
   against: t("the other run"),
@@ -185,7 +186,7 @@ export class Toolbar {
   syncStep(): void {
     const { head, view } = this.app;
     const step = inSight(head, view);
-    const opening = step !== undefined && head.steps.length > 2 && step === head.steps[head.opening ?? -1];
+    const opening = innerWidth >= ROOMY && head.steps.length > 2 && step && step === head.steps[head.opening ?? -1];
     this.now.textContent = step
       ? t(opening ? "step {step} · median · {time}" : "step {step} · {time}", {
           step: step.step,

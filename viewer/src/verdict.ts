@@ -41,7 +41,7 @@ function idle(head: Head): HTMLElement {
   return element(
     "div",
     { class: "idle" },
-    ...(share === null ? [] : [element("strong", { class: "share" }, large(share, error))]),
+    ...(share === null ? [] : [element("strong", { class: "share" }, ...large(share, error))]),
     element(
       "div",
       {},
@@ -73,9 +73,11 @@ export function rates(head: Head, names: readonly (keyof Head["overall"])[]): HT
   return element("table", { class: "rates" }, ...rows);
 }
 
-function large(share: number, error: number | null): string {
-  if (telling(error)) return uncertain(share, error);
-  return `${(100 * share).toFixed(1)} %`;
+/** How far it may be off is part of the number, but not what one looks for. */
+function large(share: number, error: number | null): (string | HTMLElement)[] {
+  if (!telling(error)) return [`${(100 * share).toFixed(1)} %`];
+  const [number, off] = uncertain(share, error).split(" ± ") as [string, string];
+  return [number, element("small", {}, ` ± ${off}`)];
 }
 
 /** What a step would gain, what to do for that, and what shows it. */

@@ -24,7 +24,7 @@ describe("which ways there are", () => {
 
   test.each<[string, Run, Mode[]]>([
     ["always", {}, ["kind", "microbatch"]],
-    ["with model chunks", { head: { chunks: true } }, ["kind", "microbatch", "chunk"]],
+    ["with model chunks", { head: { chunks: 2 } }, ["kind", "microbatch", "chunk"]],
     ["with usual lengths", { head: { spread } }, ["kind", "microbatch", "length"]],
     ["with an ideal", { head: { overlays: [overlay("ideal")] } }, ["kind", "microbatch", "ideal"]],
     ["with a what-if", { head: { overlays: [overlay("whatif")] } }, ["kind", "microbatch", "whatif"]],
@@ -75,6 +75,19 @@ describe("by micro-batch", () => {
     const told = found.legend.map(([, text]) => Number(text));
     expect(new Set(told).size).toBe(told.length);
     expect([told[0], told.at(-1)]).toEqual([0, most]);
+  });
+
+  test("a part of a run has the colours that the whole has", () => {
+    const all = whens(Array.from({ length: 40 }, (_, microbatch) => ({ microbatch })));
+    const whole = of("microbatch", all);
+    const part = of("microbatch", all.slice(3, 9), { microbatches: 40 });
+    for (const task of [0, 5]) expect(fillOf(part, task)).toBe(fillOf(whole, task + 3));
+    expect(part.legend).toEqual(whole.legend);
+  });
+
+  test("those that a what-if has beyond have the colour of the last", () => {
+    const found = of("microbatch", whens([{ microbatch: 7 }, { microbatch: 30 }]), { microbatches: 8 });
+    expect(fillOf(found, 1)).toBe(fillOf(found, 0));
   });
 
   test("up to 64 all differ", () => {

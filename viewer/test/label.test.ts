@@ -10,8 +10,8 @@ const tasks = [
 ];
 
 test.each([
-  [false, ["F3", "F4+B1", "O", "B0"]],
-  [true, ["F3.1", "F4.0+B1.2", "O", "B0"]],
+  [1, ["F3", "F4+B1", "O", "B0"]],
+  [2, ["F3.1", "F4.0+B1.2", "O", "B0"]],
 ])("kind and micro-batch, and the chunk where ranks have several: %s", (chunks, texts) => {
   const { head, data } = made({ rows: [{ rank: 0, tasks }], head: { chunks } });
   expect(tasks.map((_, task) => short(head, data.tasks, task))).toEqual(texts);
@@ -34,6 +34,7 @@ test("a task of no known kind has its own name", () => {
 
 test("how long it took, and where", () => {
   const { head, data } = made({
+    head: { chunks: 1 },
     ranks: [{}, { rank: 17 }],
     rows: [
       { rank: 0, tasks: [] },

@@ -274,6 +274,10 @@ describe("ranks that are alike", () => {
     expect(arrangement(many).grouping).toBe("standing");
     expect(arrangement(standing(21, 3, 5)).grouping).toBe("none");
     expect(arrangement({ ...many, standings: [] }).grouping).toBe("none");
+    const alike = SAID.filter(({ name }) => name === "alike");
+    expect(arrangement({ ...standing(64, 1, -1), standings: alike }).grouping).toBe("none"); // no two do the same
+    expect(arrangement({ ...standing(64, 2, -1), standings: alike }).grouping).toBe("standing");
+    expect(arrangement(standing(64, 1, 7)).grouping).toBe("standing");
   });
 
   test("are below an odd one with its reason, one of its like, and those that wait", () => {
@@ -296,18 +300,30 @@ describe("ranks that are alike", () => {
   });
 
   test("have a sum for each stage, or for some together where there are many", () => {
-    for (const [stages, rows] of [
-      [1, 1],
-      [10, 10],
-      [96, 96],
-      [97, 49],
-      [1000, 91],
+    for (const [stages, replicas, rows] of [
+      [1, 80, 1],
+      [10, 80, 10],
+      [96, 2, 96],
+      [97, 2, 49],
+      [1000, 2, 91],
     ] as const) {
-      const { folds } = layout(standing(stages, 80, -1), arrangement(standing(stages, 80, -1)));
+      const head = standing(stages, replicas, -1);
+      const { folds } = layout(head, arrangement(head));
       expect(folds.length).toBe(rows);
-      expect(folds.flatMap(({ ranks }) => ranks).length).toBe(80 * stages);
+      expect(folds.flatMap(({ ranks }) => ranks).length).toBe(replicas * stages);
       const firsts = folds.map(({ ranks }) => Math.min(...ranks.map((rank) => rank % stages)));
       expect(firsts).toEqual([...firsts].sort((one, other) => one - other));
+    }
+  });
+
+  test.each([200, 480, 700, 1300, 4000])("fill %d pixels, with no sum taller than the odd", (height) => {
+    for (const head of [standing(8, 16, 37), standing(2, 40, -1), many]) {
+      const { folds, bands, height: taken } = layout(head, arrangement(head), { height, named: false });
+      const tallest = Math.max(...folds.map((fold) => fold.height));
+      expect(tallest).toBeLessThanOrEqual(118);
+      if (bands.length && tallest > 22) expect(bands[0]!.height).toBeGreaterThanOrEqual(tallest);
+      if (tallest > 2) expect(taken).toBeLessThanOrEqual(height);
+      if (tallest > 22 && tallest < 118) expect(height - taken).toBeLessThan(2 * (folds.length + bands.length));
     }
   });
 

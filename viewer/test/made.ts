@@ -138,6 +138,8 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
   const names = [...new Set(tasks.map(({ name }) => name ?? ""))];
   const column = (field: keyof Task): Int32Array =>
     Int32Array.from(tasks, (task) => (task[field] as number | undefined) ?? -1);
+  const most = (...fields: (keyof Task)[]): number =>
+    fields.flatMap((field) => [...column(field)]).reduce((one, other) => Math.max(one, other), -1);
   return {
     head: {
       title: "a run",
@@ -147,7 +149,8 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       origin: "1700000000000000000",
       end: tasks.reduce((last, { end }) => Math.max(last, end), 1),
       kinds: KINDS,
-      chunks: false,
+      microbatches: 1 + most("microbatch", "pair"),
+      chunks: 1 + most("chunk", "pairChunk"),
       ranks: Array.from({ length: count }, (_, index) => rank(index, ranks[index])),
       rows: extents(rows, ({ tasks: own }) => own.length).map((extent, index): Row => ({
         ...extent,

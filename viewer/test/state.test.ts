@@ -8,7 +8,7 @@ const { head } = made({
   rows: [0, 1, 2, 3].map((rank) => ({ rank, tasks: [{ start: 0, end: 100, chunk: 1 }] })),
   gaps: [{ rank: 0, gaps: [{ start: 0, end: 5 }] }],
   head: {
-    chunks: true,
+    chunks: 2,
     standings: [{ name: "alike", said: "" }],
     overlays: [
       { lane: "ideal", name: "ideal", detail: "" },

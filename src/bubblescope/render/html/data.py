@@ -32,6 +32,7 @@ from bubblescope.render.html.packing import (
     gap_columns,
     gaps_of,
     link_columns,
+    most_of,
     phase_columns,
     rows_of,
     task_columns,
@@ -266,7 +267,8 @@ class Outline(NamedTuple):
             **self.known,
             communicating=moved.kinds,
             end=max(_extreme(tasks["end_ns"].max(), 0), self.end_ns) - self.origin_ns,
-            chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
+            microbatches=most_of(tasks, "microbatch"),
+            chunks=most_of(tasks, "chunk"),
             names=[cut(name, _TEXT) for name in could.names.to_list()],
             verdict=verdict_of(self.verdict, self.error, rows_of(shown, tasks).tolist()),
             whatif=could.whatif,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -39,6 +39,9 @@ _OF_TASKS: Final = (
 
 SUMS: Final = ("computing", "communicating", "copying")
 """Columns of how long the device did what in a task, if it is known of any: ns, or -1."""
+
+Number = Literal["microbatch", "chunk"]
+"""Columns of tasks that number what there are several of, in pairs by a column of their own."""
 
 COUNTERPART: Final = "counterpart"
 """Column of where the same task of another run is."""
@@ -289,6 +292,12 @@ def task_columns(
         **certainty,
         **{name: pl.col(name) for name in (*SUMS, COUNTERPART) if name in tasks.columns},
     )
+
+
+def most_of(tasks: pl.DataFrame, number: Number) -> int:
+    """Return one more than the greatest number of a micro-batch or chunk that tasks have, 0 if none."""
+    greatest = tasks.select(pl.max_horizontal(pl.max(number, f"pair_{number}"))).item()
+    return 0 if greatest is None else greatest + 1
 
 
 def _small(frame: pl.DataFrame, **columns: pl.Expr | pl.Series) -> Iterator[pl.Series]:

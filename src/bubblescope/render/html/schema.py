@@ -500,7 +500,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
             of JavaScript holds.
         end: Of the last task.
         kinds: All kinds of tasks.
-        chunks: Whether a rank has more than one model chunk.
+        microbatches: How many micro-batches tasks are numbered by: one more than the greatest number.
+        chunks: The same of model chunks.
         ranks: In the order of the page.
         standings: How ranks stand among those that do the same; empty if none can be told apart.
         steps: In the order of time.
@@ -534,7 +535,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     end: int
     kinds: list[Kind]
-    chunks: bool
+    microbatches: int
+    chunks: int
     ranks: list[Rank]
     standings: list[Standing]
     steps: list[Step]

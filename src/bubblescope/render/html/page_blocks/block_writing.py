@@ -16,7 +16,14 @@ from bubblescope.analysis.view import links_of, spread_of
 from bubblescope.model import intervals
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.html.in_tasks import sums_in_tasks
-from bubblescope.render.html.packing import TASK_ROW, arranged_among, extents, gaps_in_order, seen
+from bubblescope.render.html.packing import (
+    TASK_ROW,
+    arranged_among,
+    extents,
+    gaps_in_order,
+    most_of,
+    seen,
+)
 from bubblescope.render.html.page_blocks import block_files
 from bubblescope.render.html.page_blocks.block_files import (
     Cell,
@@ -74,7 +81,7 @@ class Kept(NamedTuple):
         rows: Frame with position, lane and row: the rows of the page that it has tasks in.
         phases: As `analysis.phase.phases` returns them.
         spent: Frame with kind and spent_ns: what ranks spent in it on their compute lanes.
-        chunks: Whether it has tasks of a second chunk.
+        microbatches, chunks: How many its tasks are numbered by.
         standing: How ranks stand in it, and how long tasks take; None if it is not to tell.
     """
 
@@ -83,7 +90,8 @@ class Kept(NamedTuple):
     rows: pl.DataFrame
     phases: pl.DataFrame
     spent: pl.DataFrame
-    chunks: bool
+    microbatches: int
+    chunks: int
     standing: tuple[Alike, pl.DataFrame] | None
 
 
@@ -142,7 +150,8 @@ class Keeping(NamedTuple):
             rows=kept.select(TASK_ROW).unique(),
             phases=phases(timeline.tasks),
             spent=spent,
-            chunks=bool((kept["chunk"].max() or 0) > 0),  # type: ignore[operator]
+            microbatches=most_of(kept, "microbatch"),
+            chunks=most_of(kept, "chunk"),
             standing=(alike(timeline), spread_of(timeline.tasks)) if told else None,
         )
 

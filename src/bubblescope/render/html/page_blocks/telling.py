@@ -175,7 +175,8 @@ def _tell(
         kernels=None,
         no_kernels=NOT_ASKED if found.budget is not None else None,
         end=end_ns - origin_ns,
-        chunks=any(one.chunks for one in kept),
+        microbatches=max(one.microbatches for one in kept),
+        chunks=max(one.chunks for one in kept),
         names=[cut(name, _TEXT) for name in names],
         verdict=verdict_of(
             view.verdict,
