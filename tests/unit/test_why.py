@@ -58,6 +58,11 @@ def test_evidence_names_the_rank_the_link_and_the_stage():
     link = Explanation.of(made.play(Fault(Cause.TRANSFER, link_ns={(1, 2): 5_000_000})))
     values = link.findings[2].values
     assert (values["from"] % 4, values["to"] % 4, values["delay_ns"]) == (1, 2, 5_000_000)
+    assert link.findings[2].key == "transfer"
+    links = {(stage, stage + 1): 5_000_000 for stage in range(3)}
+    links |= {(end, start): delay for (start, end), delay in links.items()}
+    alike = Explanation.of(made.play(Fault(Cause.TRANSFER, link_ns=links))).findings[2]
+    assert alike.key == "transfer_alike"  # no link is named as if it were to blame
     heavy = {0: 0.9, 1: 1.3, 2: 0.9, 3: 0.9}
     stage = Explanation.of(made.play(Fault(Cause.IMBALANCE, heavy=heavy)))
     values = stage.findings[2].values

@@ -200,6 +200,10 @@ def _variation(_timeline: Timeline, _study: Study, evidence: Evidence) -> Findin
     return Finding("evidence", "variation", values, (top["shown"],))
 
 
+_ALIKE: Final = 1.1
+"""How much longer than the median a link may take and be as the others."""
+
+
 def _transfer(_timeline: Timeline, _study: Study, evidence: Evidence) -> Finding:
     links = (
         evidence.of[Cause.TRANSFER]
@@ -214,7 +218,8 @@ def _transfer(_timeline: Timeline, _study: Study, evidence: Evidence) -> Finding
         "median_ns": int(links["ns"].median() or 0),  # type: ignore[arg-type]
         "recorded": evidence.recorded,
     }
-    return Finding("evidence", "transfer", values, (top["shown"],))
+    key = "transfer" if values["delay_ns"] > _ALIKE * values["median_ns"] else "transfer_alike"
+    return Finding("evidence", key, values, (top["shown"],))
 
 
 def _late(cause: Cause, _timeline: Timeline, _study: Study, evidence: Evidence) -> Finding:

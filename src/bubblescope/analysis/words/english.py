@@ -129,9 +129,12 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Transfers take longest from rank {from} to rank {to}: {delay_ns} on average; "
         "the median of all links is {median_ns}."
     ),
+    ("evidence", "transfer_alike"): (
+        "All links take about as long: {median_ns} on average, and none more than {delay_ns}."
+    ),
     ("advice", "transfer"): (
-        "Send earlier or in the background, keep neighbouring stages on one machine, or look at "
-        "that link."
+        "Send earlier or in the background, keep neighbouring stages on one machine, or look at a "
+        "link that is slower than others."
     ),
     ("evidence", "pause"): (
         "The host paused before {count} tasks, {late_ns} in all, {pause_ns} of it for {pause}; "
