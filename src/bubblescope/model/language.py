@@ -22,6 +22,7 @@ again with values in it, and that what commands print leaves no English behind.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -102,6 +103,17 @@ def use(language: str) -> None:
     """
     global _used  # noqa: PLW0603  one process speaks to one person
     _used = language
+
+
+@contextmanager
+def spoken(language: str) -> Iterator[None]:
+    """Speak a language for as long as something takes."""
+    before = _used
+    use(language)
+    try:
+        yield
+    finally:
+        use(before)
 
 
 def of_environment(variables: Mapping[str, str]) -> str:
