@@ -60,6 +60,7 @@ _LOOKS: Final = {
     "count": ":counted",
     "duration": ":ns",
     "fixed": ":,",
+    "gigabytes": ":ns",
     "len": ":,",
     "listed": ":listed",
     "percent": ":ns",

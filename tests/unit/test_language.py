@@ -12,6 +12,8 @@ from string import Formatter
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -23,7 +25,7 @@ from bubblescope.render.text.sections import table_of
 from bubblescope.render.text.translated import Verbatim
 from bubblescope.render.text.wide import breaks
 from bubblescope.schedules import generate
-from catalogues.catalogue import as_mo, fields, path_of, problems, read
+from catalogues.catalogue import ambiguous, as_mo, fields, path_of, problems, read
 from catalogues.texts import texts
 from injected import Fault, Job
 
@@ -228,6 +230,33 @@ def test_a_long_chinese_line_breaks_between_letters_and_never_before_what_closes
     assert "".join("".join(lines).split()) == "".join(said.split())
     assert all(15 <= cell_len(line) <= 20 for line in lines[:-1])
     assert not any(line[0] in "，。" for line in lines)
+
+
+PLAIN = st.sampled_from(["q7", "gpu-03", "/a/b.json", "4,096", "12.5 ms", "x1y", "-3"])
+"""What must be shown as it is: names, paths and measures."""
+
+
+@given(data=st.data())
+def test_no_name_and_no_number_is_lost_or_made_whatever_is_said(data):
+    """Words of texts with names and numbers among them, in any order: much of it means nothing."""
+    words = sorted(language._catalogue("zh")._words)
+    pieces = data.draw(st.lists(st.one_of(PLAIN, st.sampled_from(words)), max_size=9))
+    text = " ".join(pieces)
+    shown = language.translated(text, "zh")
+    for one in PLAIN.elements:
+        alone = re.compile(rf"(?<![\w.,/-]){re.escape(one)}(?![\w/-])")
+        assert len(alone.findall(shown)) == len(alone.findall(text)), (text, shown)
+
+
+@given(text=st.text(alphabet="ab q7:,.· {}()'\"\n", max_size=40))
+def test_what_means_nothing_is_shown_as_it_is(text):
+    assert language.translated(text, "zh") == text
+
+
+def test_texts_that_nothing_tells_apart_say_the_same():
+    said = {"{lost} or {found}": "{found} {lost}", "{a} or {b}": "{b} {a}"}
+    assert list(ambiguous(said)) == []
+    assert list(ambiguous(said | {"{x} or {y}": "{x} {y}"})) != []
 
 
 def test_what_nobody_has_translated_stays_an_english_sentence():

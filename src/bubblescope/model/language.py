@@ -68,7 +68,7 @@ _JOINTS: Final = (
 )
 """What stands between texts that were put together, in English and in Chinese."""
 
-_MEASURE: Final = r"(?:[-+±≥]?\d[\d.,]*(?:e[-+]?\d+)?(?: ?(?:ns|µs|ms|s|%))?|–|-?inf|nan)"
+_MEASURE: Final = r"(?:[-+±≥]?\d[\d.,]*(?:e[-+]?\d+)?(?: ?(?:ns|µs|ms|s|%|[kMGT]i?B))?|–|-?inf|nan)"
 _LISTED: Final = r"\??\d(?:[\d, :–-]*\d)?(?: and [\d,]+ more)?"
 _LOOKS: Final = {
     ",": re.compile(_MEASURE),
