@@ -223,7 +223,7 @@ class _Template(NamedTuple):
 
     def _fits(self, at: int, value: str) -> bool:
         looks = self.looks[at]
-        return looks is None or looks.fullmatch(value) is not None
+        return _is_closed(value) if looks is None else looks.fullmatch(value) is not None
 
 
 def _ends(text: str, start: int, follows: str) -> Iterator[int]:
@@ -236,6 +236,16 @@ def _ends(text: str, start: int, follows: str) -> Iterator[int]:
     while end >= 0:
         yield end
         end = text.find(follows, end + 1)
+
+
+def _is_closed(value: str) -> bool:
+    """Say whether no bracket of a value opens or closes outside of it: it would be of two texts."""
+    depth = 0
+    for sign in value:
+        depth += (sign == "(") - (sign == ")")
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def _named_look(field: str) -> str:
