@@ -21,11 +21,11 @@ from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.early import Early
 from bubblescope.record.intake import Intake
+from bubblescope.record.messages import told, warn
 from bubblescope.record.notes import Note, leave, why_nothing
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.rounds import Rounds
 from bubblescope.record.settings import Settings
-from bubblescope.record.telling import told, warn
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.vendor_marks import chosen_marks
 from bubblescope.recording.columns import SPOILED

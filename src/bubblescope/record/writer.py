@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bubblescope.record.buffer import Buffer
+from bubblescope.record.messages import warn
 from bubblescope.record.step_times import step_times
-from bubblescope.record.telling import warn
 from bubblescope.recording.file import Sink
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from bubblescope.record.messages import told, warn
 from bubblescope.record.notes import Note, why_nothing
-from bubblescope.record.telling import told, warn
 from places import ROOT
 
 START = ROOT / "src" / "bubblescope" / "record" / "start.py"
