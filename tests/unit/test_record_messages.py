@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bubblescope.record.messages import told, warn
+from bubblescope.record.job_log import told, warn
 from bubblescope.record.notes import Note, why_nothing
 from places import ROOT
 

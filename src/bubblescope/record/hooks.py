@@ -132,7 +132,7 @@ def _applying(target: str) -> Callable[[ModuleType], None]:
                 return
             resolve(f"bubblescope.record.integrations.{target}")(module, session)
         except Exception as error:  # noqa: BLE001  the user's program must go on, whatever it is
-            from bubblescope.record.messages import warn  # noqa: PLC0415  as above
+            from bubblescope.record.job_log import warn  # noqa: PLC0415  as above
 
             warn(
                 f"bubblescope cannot record {module.__name__} ({type(error).__name__}: {error}); "

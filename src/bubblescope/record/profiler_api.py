@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bubblescope.model.errors import RecorderError
-from bubblescope.record.messages import warn
+from bubblescope.record.job_log import warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.early import Early
 from bubblescope.record.intake import Intake
-from bubblescope.record.messages import told, warn
+from bubblescope.record.job_log import told, warn
 from bubblescope.record.notes import Note, leave, why_nothing
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.rounds import Rounds

@@ -57,7 +57,7 @@ def _loaded(name: str, file: str) -> ModuleType:
 def _say(what: str) -> None:
     said = f"bubblescope: {what}; nothing will be recorded, and the job goes on"
     with suppress(Exception):  # that the package cannot be imported may be what is wrong
-        from bubblescope.record.messages import told  # noqa: PLC0415  only now: it takes its time
+        from bubblescope.record.job_log import told  # noqa: PLC0415  only now: it takes its time
 
         said = told(said)
     if sys.stderr is not None:  # as where a program has no terminal

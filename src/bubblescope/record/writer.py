@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bubblescope.record.buffer import Buffer
-from bubblescope.record.messages import warn
+from bubblescope.record.job_log import warn
 from bubblescope.record.step_times import step_times
 from bubblescope.recording.file import Sink
 

@@ -23,7 +23,7 @@ from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
 from bubblescope.record.claims import claim
 from bubblescope.record.integrations.two_chunks import Names, TwoChunks
-from bubblescope.record.messages import warn
+from bubblescope.record.job_log import warn
 from bubblescope.record.profiler_api import Switch, switch
 from bubblescope.recording.rows import UNKNOWN
 

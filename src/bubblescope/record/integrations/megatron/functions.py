@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bubblescope.record.messages import warn
+from bubblescope.record.job_log import warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
