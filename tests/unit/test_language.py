@@ -71,8 +71,9 @@ def test_no_text_of_the_code_lacks_its_translation_or_a_value(other):
 @pytest.mark.parametrize("other", OTHERS)
 def test_programs_read_what_people_edit(other):
     with path_of(other).with_suffix(".mo").open("rb") as file:
-        written = GNUTranslations(file)
-    assert written._catalog == GNUTranslations(BytesIO(as_mo(read(other))))._catalog
+        written = GNUTranslations(file)._catalog
+    made = GNUTranslations(BytesIO(as_mo(read(other))))._catalog
+    assert written | {"": made[""]} == made, "its head, which names who made it, aside"
 
 
 def test_a_new_module_is_looked_at_without_being_named_anywhere(tmp_path):
@@ -230,6 +231,24 @@ def test_a_long_chinese_line_breaks_between_letters_and_never_before_what_closes
     assert "".join("".join(lines).split()) == "".join(said.split())
     assert all(15 <= cell_len(line) <= 20 for line in lines[:-1])
     assert not any(line[0] in "，。" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        (
+            "zb-v, 4 devices, 8 micro-batches, stages in a V of 2 chunks, split backward",
+            "zb-v，4 个设备，8 个微批次，各阶段按 V 形排布，每个设备 2 个模型块，反向拆分",
+        ),
+        (
+            "8 micro-batches, two opposite copies of 2 chunks",
+            "8 个微批次，方向相反的两份，每个设备 2 个模型块",
+        ),
+        ("3 steps of 5.2 ms", "3 步，每步 5.2 ms"),
+    ],
+)
+def test_texts_put_together_mean_what_their_parts_mean(english, chinese):
+    assert language.translated(english, "zh") == chinese
 
 
 PLAIN = st.sampled_from(["q7", "gpu-03", "/a/b.json", "4,096", "12.5 ms", "x1y", "-3"])

@@ -73,7 +73,7 @@ _LISTED: Final = r"\??\d(?:[\d, :–-]*\d)?(?: and [\d,]+ more)?"
 _LOOKS: Final = {
     ",": re.compile(_MEASURE),
     "listed": re.compile(rf"[a-z][a-z -]* {_LISTED}"),
-    "counted": re.compile(r"[\d,]+ [a-z][a-z ,-]*"),
+    "counted": re.compile(r"\d[\d,]* [a-z][a-z -]*"),
     "ns": re.compile(rf"{_MEASURE}(?: (?:to|±) {_MEASURE})?"),
     "r": re.compile(r"'[^']*'|\"[^\"]*\"|[^\s'\"]+|[(\[{].*[)\]}]", re.DOTALL),
     "numbers": re.compile(_LISTED),
