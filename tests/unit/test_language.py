@@ -132,8 +132,9 @@ def test_a_text_with_values_is_known_again(other):
     ],
     ids=" ".join,
 )
-def test_what_a_command_prints_leaves_no_english(run, command, monkeypatch):
+def test_what_a_command_prints_leaves_no_english(run, command, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "400")  # whole sentences
+    monkeypatch.chdir(tmp_path)  # for the pictures that some write
     printed = invoke("--lang", "zh", *(run if part == "RUN" else part for part in command))
     assert re.search("[\u4e00-\u9fff]", printed)
     assert left_in_english(printed) == set()
