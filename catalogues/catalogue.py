@@ -21,7 +21,7 @@ from catalogues.texts import Text, texts
 from catalogues.words import WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "src" / "bubblescope"
@@ -29,6 +29,8 @@ PACKAGE: Final = ROOT / "src" / "bubblescope"
 _HEAD: Final = """\
 # What bubblescope says. `python -m catalogues` brings the texts up to date with the code, keeps the
 # translations, and names what is left to do. Terms are those of docs/zh/glossary.md."""
+_NAMED_LOOKS: Final = frozenset({"command_path", "counted", "listed", "numbers"})
+"""Names of values that tell what these look like (`bubblescope.model.language`)."""
 _MADE: Final = datetime(2026, 11, 23, tzinfo=timezone.utc)
 """When catalogues were made, which gettext wants to know: no two differ for their dates alone."""
 _ERRORS: Final = (
@@ -116,6 +118,37 @@ def problems(catalogue: Catalog) -> Iterator[str]:
             yield f"{text.path}:{text.line}: {template!r} has other values than {said!r}"
     for template in there.keys() - code.keys():
         yield f"no code says {template!r}"
+    yield from ambiguous(there)
+
+
+def ambiguous(said: Mapping[str, str]) -> Iterator[str]:
+    """Yield the texts that look like another and have a translation that says something else."""
+    read_as: dict[tuple[object, ...], tuple[str, str]] = {}
+    for template, said_so in said.items():
+        shape = _shape(template)
+        other, means = read_as.setdefault(shape, (template, _by_place(template, said_so)))
+        if "{" in template and means != _by_place(template, said_so):
+            yield f"{template!r} and {other!r} look the same and say different things"
+
+
+def _shape(template: str) -> tuple[object, ...]:
+    """Return what a text is recognised by: all but the names of its values."""
+    return tuple(
+        (literal, spec, how, field if field in _NAMED_LOOKS else None)
+        for literal, field, spec, how in Formatter().parse(template)
+    )
+
+
+def _by_place(template: str, said: str) -> str:
+    """Return a translation whose values have the numbers of their places in the text."""
+    names = [field for _, field, _, _ in Formatter().parse(template) if field is not None]
+    unnamed = iter(range(len(names)))
+    return "".join(
+        literal
+        if field is None
+        else f"{literal}{{{names.index(field) if field else next(unnamed)}}}"
+        for literal, field, _, _ in Formatter().parse(said)
+    )
 
 
 def fields(text: str) -> set[str]:

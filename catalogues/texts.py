@@ -24,10 +24,10 @@ NOT_SHOWN: Final = {
     "demo/": "what a job of the demonstration prints",
     "engine/local.py": "words of loky, which are not shown",
     "names/": "range names as frameworks write them",
-    "record/": "speaks in the job's own process, to the job's own log",
+    "record/integrations/torch_aside.py": "names of what a job does beside its passes",
+    "record/prometheus.py": "descriptions of metrics, which other programs show",
     "render/artefacts/": "files of other programs",
     "render/html/": "the page, which has a catalogue of its own",
-    "render/picture/": "pictures, which are files for others to read",
     "render/traces/": "files of other programs",
     "sources/kineto/document.py": "names as PyTorch writes them",
     "sources/kineto/operator_flops.py": "names as PyTorch writes them",
@@ -43,10 +43,12 @@ _PROSE: Final = re.compile(
 """Two words one after the other, or a word beside a value, for which NUL stands."""
 _CODE: Final = re.compile(
     r"\s*(?:SELECT|WITH|INSERT|CREATE|PRAGMA|ATTACH|FROM|JOIN|WHERE|CASE)\b"
+    r"|Schedule Profiler |Helvetica, |.*<path "
     r"|\s*(?:<|@|\(\?|\^|--[a-z-]+$|\.\w|# |bold )"
     r"|.*(?:\(\[|==|, arXiv \d|, https:)"
 )
-"""How SQL, HTML, patterns, options, files and styles begin; what formulas and titles of papers have."""
+"""How SQL, lines of other programs' logs, fonts, HTML, patterns, options, files and styles begin; what
+formulas and titles of papers have."""
 _NO_TEXT: Final = frozenset(
     {"compile", "contains", "example", "extract", "fullmatch", "match", "search", "source", "sub"}
 )
@@ -58,6 +60,7 @@ _LOOKS: Final = {
     "count": ":counted",
     "duration": ":ns",
     "fixed": ":,",
+    "gigabytes": ":ns",
     "len": ":,",
     "listed": ":listed",
     "percent": ":ns",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from click.testing import CliRunner
@@ -28,7 +29,9 @@ _ASKED: Final = {
         ["examples/demo/1f1b", "examples/demo/zb-h1", "--fail-if", "step > +500%"],
         ["examples/traces/nsight", "examples/traces/nsight"],
     ],
-    "simulate": [["--compare", "1f1b,zb-h1", "--stages", "4", "--microbatches", "8"]],
+    "simulate": [
+        ["--compare", "1f1b,zb-h1", "--stages", "4", "--microbatches", "8", "-o", os.devnull]
+    ],
 }
 """The questions whose answers are looked at, by command."""
 

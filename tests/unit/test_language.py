@@ -12,6 +12,8 @@ from string import Formatter
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -23,7 +25,7 @@ from bubblescope.render.text.sections import table_of
 from bubblescope.render.text.translated import Verbatim
 from bubblescope.render.text.wide import breaks
 from bubblescope.schedules import generate
-from catalogues.catalogue import as_mo, fields, path_of, problems, read
+from catalogues.catalogue import ambiguous, as_mo, fields, path_of, problems, read
 from catalogues.texts import texts
 from injected import Fault, Job
 
@@ -69,8 +71,9 @@ def test_no_text_of_the_code_lacks_its_translation_or_a_value(other):
 @pytest.mark.parametrize("other", OTHERS)
 def test_programs_read_what_people_edit(other):
     with path_of(other).with_suffix(".mo").open("rb") as file:
-        written = GNUTranslations(file)
-    assert written._catalog == GNUTranslations(BytesIO(as_mo(read(other))))._catalog
+        written = GNUTranslations(file)._catalog
+    made = GNUTranslations(BytesIO(as_mo(read(other))))._catalog
+    assert written | {"": made[""]} == made, "its head, which names who made it, aside"
 
 
 def test_a_new_module_is_looked_at_without_being_named_anywhere(tmp_path):
@@ -129,8 +132,9 @@ def test_a_text_with_values_is_known_again(other):
     ],
     ids=" ".join,
 )
-def test_what_a_command_prints_leaves_no_english(run, command, monkeypatch):
+def test_what_a_command_prints_leaves_no_english(run, command, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "400")  # whole sentences
+    monkeypatch.chdir(tmp_path)  # for the pictures that some write
     printed = invoke("--lang", "zh", *(run if part == "RUN" else part for part in command))
     assert re.search("[\u4e00-\u9fff]", printed)
     assert left_in_english(printed) == set()
@@ -228,6 +232,51 @@ def test_a_long_chinese_line_breaks_between_letters_and_never_before_what_closes
     assert "".join("".join(lines).split()) == "".join(said.split())
     assert all(15 <= cell_len(line) <= 20 for line in lines[:-1])
     assert not any(line[0] in "，。" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        (
+            "zb-v, 4 devices, 8 micro-batches, stages in a V of 2 chunks, split backward",
+            "zb-v，4 个设备，8 个微批次，各阶段按 V 形排布，每个设备 2 个模型块，反向拆分",
+        ),
+        (
+            "8 micro-batches, two opposite copies of 2 chunks",
+            "8 个微批次，方向相反的两份，每个设备 2 个模型块",
+        ),
+        ("3 steps of 5.2 ms", "3 步，每步 5.2 ms"),
+    ],
+)
+def test_texts_put_together_mean_what_their_parts_mean(english, chinese):
+    assert language.translated(english, "zh") == chinese
+
+
+PLAIN = st.sampled_from(["q7", "gpu-03", "/a/b.json", "4,096", "12.5 ms", "x1y", "-3"])
+"""What must be shown as it is: names, paths and measures."""
+
+
+@given(data=st.data())
+def test_no_name_and_no_number_is_lost_or_made_whatever_is_said(data):
+    """Words of texts with names and numbers among them, in any order: much of it means nothing."""
+    words = sorted(language._catalogue("zh")._words)
+    pieces = data.draw(st.lists(st.one_of(PLAIN, st.sampled_from(words)), max_size=9))
+    text = " ".join(pieces)
+    shown = language.translated(text, "zh")
+    for one in PLAIN.elements:
+        alone = re.compile(rf"(?<![\w.,/-]){re.escape(one)}(?![\w/-])", re.ASCII)
+        assert len(alone.findall(shown)) == len(alone.findall(text)), (text, shown)
+
+
+@given(text=st.text(alphabet="ab q7:,.· {}()'\"\n", max_size=40))
+def test_what_means_nothing_is_shown_as_it_is(text):
+    assert language.translated(text, "zh") == text
+
+
+def test_texts_that_nothing_tells_apart_say_the_same():
+    said = {"{lost} or {found}": "{found} {lost}", "{a} or {b}": "{b} {a}"}
+    assert list(ambiguous(said)) == []
+    assert list(ambiguous(said | {"{x} or {y}": "{x} {y}"})) != []
 
 
 def test_what_nobody_has_translated_stays_an_english_sentence():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     cls=Sectioned,
     epilog=example(
         "bubblescope export traces -o run.pftrace",
-        "bubblescope export traces -o figure.pdf --look paper --width column --steps 3",
+        "bubblescope export traces -o figure.pdf --look paper --width column",
     ),
 )
 @paths_argument()

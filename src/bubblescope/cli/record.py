@@ -37,9 +37,7 @@ from bubblescope.sources import load
         # --out is what --output was called first.
         "token_normalize_func": lambda name: "output" if name == "out" else name,
     },
-    epilog=example(
-        "bubblescope record --steps 10:15 --exit-after -- torchrun --nproc-per-node 8 train.py"
-    ),
+    epilog=example("bubblescope record --steps 10:15 --exit-after -- torchrun train.py"),
 )
 @click.argument("command", nargs=-1, required=True, metavar="[--] COMMAND...")
 @click.option(

@@ -147,8 +147,8 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
 
 @click.command(
     epilog=example(
-        "bubblescope simulate --schedule zb-v --stages 8 --microbatches 32 --comm 0.3ms",
-        "bubblescope simulate --compare 1f1b,zb-h1 --stages 8 --microbatches 32 -o schedules.svg",
+        "bubblescope simulate --schedule zb-v --stages 8 --microbatches 32",
+        "bubblescope simulate --compare 1f1b,zb-h1 --stages 8 --microbatches 32",
     )
 )
 @click.option(

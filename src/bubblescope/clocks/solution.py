@@ -253,7 +253,14 @@ class _Model:
         self._fast = self._ends * frame.count
         import highspy  # noqa: PLC0415  # slow to load, and most runs have one clock.
 
-        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        class Silent(highspy.Highs):
+            """HiGHS, which prints its name when it is made (1.16), to where a report or JSON goes."""
+
+            def enableCallbacks(self) -> None:  # noqa: N802  it is called so while it is made
+                self.setOptionValue("output_flag", False)
+                super().enableCallbacks()  # type: ignore[no-untyped-call]
+
+        self._highs: Any = Silent()  # type: ignore[no-untyped-call]
         self._highs.setOptionValue("output_flag", False)
         columns = self._fast + frame.pairs
         far = _FAR + 10 * float(frame.length_ns.max()) / _US

@@ -227,6 +227,7 @@ class DaskEngine:
                     memory_limit=self._memory or "auto",
                     host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",
+                    worker_dashboard_address="127.0.0.1:0",  # else old ones listen to anybody
                     security=Security.temporary(),
                     silence_logs=logging.CRITICAL,
                     scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS, "dashboard": False},

@@ -20,6 +20,7 @@ import dask
 import msgspec
 
 from bubblescope.model.errors import EngineError
+from bubblescope.model.prepared import prepared
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -66,7 +67,9 @@ class Scheduler(msgspec.Struct, frozen=True):
         until = time.monotonic() + patience_s
         while True:
             try:
-                return msgspec.json.decode(Path(self.place).read_bytes(), type=_Identity).address
+                return msgspec.json.decode(
+                    Path(self.place).read_bytes(), type=prepared(_Identity)
+                ).address
             except OSError as error:
                 problem = f"cannot be read ({error.strerror})"
             except msgspec.DecodeError:

@@ -27,8 +27,8 @@ _TOGETHER: Final = 2
 _WORTHWHILE_BYTES: Final = 1 << 26
 """To read less than this takes less time than to start a process."""
 
-RESTARTED: Final = "A worker was restarted while some jobs were given to the executor"
-"""How loky begins to say that it replaced a worker that had come to hold more memory."""
+RESTARTED: Final = "A worker (was restarted|stopped) while some jobs were given to the executor"
+"""How loky begins to say that it replaced a worker that had come to hold more memory; a pattern."""
 
 _IDLE_S: Final = 30
 """After so long without work, processes end; what asks again before finds them started."""

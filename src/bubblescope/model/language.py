@@ -22,6 +22,7 @@ again with values in it, and that what commands print leaves no English behind.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -67,12 +68,12 @@ _JOINTS: Final = (
 )
 """What stands between texts that were put together, in English and in Chinese."""
 
-_MEASURE: Final = r"(?:[-+±≥]?\d[\d.,]*(?:e[-+]?\d+)?(?: ?(?:ns|µs|ms|s|%))?|–|-?inf|nan)"
+_MEASURE: Final = r"(?:[-+±≥]?\d[\d.,]*(?:e[-+]?\d+)?(?: ?(?:ns|µs|ms|s|%|[kMGT]i?B))?|–|-?inf|nan)"
 _LISTED: Final = r"\??\d(?:[\d, :–-]*\d)?(?: and [\d,]+ more)?"
 _LOOKS: Final = {
     ",": re.compile(_MEASURE),
     "listed": re.compile(rf"[a-z][a-z -]* {_LISTED}"),
-    "counted": re.compile(r"[\d,]+ [a-z][a-z ,-]*"),
+    "counted": re.compile(r"\d[\d,]* [a-z][a-z -]*"),
     "ns": re.compile(rf"{_MEASURE}(?: (?:to|±) {_MEASURE})?"),
     "r": re.compile(r"'[^']*'|\"[^\"]*\"|[^\s'\"]+|[(\[{].*[)\]}]", re.DOTALL),
     "numbers": re.compile(_LISTED),
@@ -102,6 +103,17 @@ def use(language: str) -> None:
     """
     global _used  # noqa: PLW0603  one process speaks to one person
     _used = language
+
+
+@contextmanager
+def spoken(language: str) -> Iterator[None]:
+    """Speak a language for as long as something takes."""
+    before = _used
+    use(language)
+    try:
+        yield
+    finally:
+        use(before)
 
 
 def of_environment(variables: Mapping[str, str]) -> str:
@@ -211,7 +223,7 @@ class _Template(NamedTuple):
 
     def _fits(self, at: int, value: str) -> bool:
         looks = self.looks[at]
-        return looks is None or looks.fullmatch(value) is not None
+        return _is_closed(value) if looks is None else looks.fullmatch(value) is not None
 
 
 def _ends(text: str, start: int, follows: str) -> Iterator[int]:
@@ -224,6 +236,16 @@ def _ends(text: str, start: int, follows: str) -> Iterator[int]:
     while end >= 0:
         yield end
         end = text.find(follows, end + 1)
+
+
+def _is_closed(value: str) -> bool:
+    """Say whether no bracket of a value opens or closes outside of it: it would be of two texts."""
+    depth = 0
+    for sign in value:
+        depth += (sign == "(") - (sign == ")")
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def _named_look(field: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from bubblescope.model.plain_text import whole
+from bubblescope.model.prepared import prepared
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -199,7 +200,7 @@ class Run(msgspec.Struct, frozen=True):
         try:
             msgspec.json.encode(self)
         except UnicodeEncodeError:
-            return msgspec.convert(_without_halves(msgspec.to_builtins(self)), Run)
+            return msgspec.convert(_without_halves(msgspec.to_builtins(self)), prepared(Run))
         return self
 
 

@@ -23,6 +23,7 @@ from bubblescope.model.files import replacing
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import in_order
 from bubblescope.model.parquet import UNREADABLE
+from bubblescope.model.prepared import prepared
 from bubblescope.model.provenance import Notice, Run
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.model.timing import TIMED_DTYPE
@@ -377,7 +378,7 @@ class Timeline:
         if "bubblescope.run" not in metadata:
             raise SourceError(path, "is Parquet, but not a timeline that bubblescope saved")
         try:
-            run = msgspec.json.decode(metadata["bubblescope.run"], type=Run)
+            run = msgspec.json.decode(metadata["bubblescope.run"], type=prepared(Run))
             rows = _RANK_ROWS.decode(metadata["bubblescope.ranks"])
             ranks = pl.DataFrame(map(msgspec.structs.astuple, rows), RANK_SCHEMA, orient="row")
             tables = {name: _saved(metadata.get(f"bubblescope.{name}")) for name in TABLES}

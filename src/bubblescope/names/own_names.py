@@ -11,6 +11,7 @@ import msgspec
 from bubblescope.model.errors import NamesError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.patterns import compiled
+from bubblescope.model.prepared import prepared
 from bubblescope.names.own_passes import own_passes
 from bubblescope.names.parsed import ParsedName
 
@@ -193,7 +194,7 @@ def own_names(given: Sequence[str], kinds: Mapping[str, str]) -> list[OwnNames]:
 def _read(path: Path) -> _File:
     """Read a names file."""
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=_File)
+        return msgspec.toml.decode(path.read_bytes(), type=prepared(_File))
     except OSError as error:
         raise NamesError(f"{path}: cannot be read ({error.strerror})") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

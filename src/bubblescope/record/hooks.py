@@ -7,7 +7,6 @@ the standard library, and does nothing until one of the modules it waits for is 
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -133,10 +132,11 @@ def _applying(target: str) -> Callable[[ModuleType], None]:
                 return
             resolve(f"bubblescope.record.integrations.{target}")(module, session)
         except Exception as error:  # noqa: BLE001  the user's program must go on, whatever it is
-            warnings.warn(
+            from bubblescope.record.job_log import warn  # noqa: PLC0415  as above
+
+            warn(
                 f"bubblescope cannot record {module.__name__} ({type(error).__name__}: {error}); "
                 "the job goes on without",
-                RuntimeWarning,
                 stacklevel=2,
             )
 

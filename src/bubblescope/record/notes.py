@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from bubblescope.model.prepared import prepared
+
 OPTIMIZER: Final = "optimizer"
 FORWARD: Final = "forward"
 """What a training loop is known by: an optimizer is made; a module that holds its parameters runs."""
@@ -47,7 +49,7 @@ def left_in(folder: Path) -> list[Note]:
 def _read(path: Path) -> Note | None:
     """Return a note; None if its process was killed as it wrote."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Note)
+        return msgspec.json.decode(path.read_bytes(), type=prepared(Note))
     except (OSError, msgspec.MsgspecError):
         return None
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bubblescope.model.errors import RecorderError
+from bubblescope.record.job_log import warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,8 +155,7 @@ def _cuda_runtime() -> ctypes.CDLL:
 
 
 def _unswitched(error: Exception) -> None:
-    warnings.warn(
+    warn(
         f"bubblescope cannot switch the device's profiler ({error}); recording goes on",
-        RuntimeWarning,
         stacklevel=4,
     )

@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 import time
-import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -22,6 +21,7 @@ from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.early import Early
 from bubblescope.record.intake import Intake
+from bubblescope.record.job_log import told, warn
 from bubblescope.record.notes import Note, leave, why_nothing
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.rounds import Rounds
@@ -256,9 +256,8 @@ class Session:
         self._failure = f"{type(error).__name__}: {error}"
         recorder, self.recorder = self.recorder, None
         self._retired = recorder
-        warnings.warn(
+        warn(
             f"bubblescope stopped recording ({type(error).__name__}: {error}); training goes on",
-            RuntimeWarning,
             stacklevel=3,
         )
         if recorder is not None:
@@ -286,7 +285,8 @@ class Session:
         if (self._next or self.framework or self.saw) and not _rank():
             why = why_nothing([self._note()], self._settings.window, known)
             with suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
-                sys.stderr.write(f"bubblescope: nothing was recorded: {why}\n")
+                said = told(f"bubblescope: nothing was recorded: {why}")
+                sys.stderr.write(f"{said}\n")
 
     def timed(self, function: Function, place: Callable[..., bytes | None] | bytes) -> Function:
         """Return a function that does the same and is recorded as a task.
@@ -491,9 +491,8 @@ def _serve(recorder: Recorder, address: str) -> Callable[[], None] | None:
     try:
         return serve(recorder, address, _told_by(_LOCAL_RANKS, rank))
     except Exception as error:  # noqa: BLE001  neither the job nor the recording needs them
-        warnings.warn(
+        warn(
             f"bubblescope serves no metrics of rank {rank} ({error}); recording goes on",
-            RuntimeWarning,
             stacklevel=4,
         )
         return None

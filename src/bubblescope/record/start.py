@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from typing import TYPE_CHECKING
@@ -54,8 +55,13 @@ def _loaded(name: str, file: str) -> ModuleType:
 
 
 def _say(what: str) -> None:
+    said = f"bubblescope: {what}; nothing will be recorded, and the job goes on"
+    with suppress(Exception):  # that the package cannot be imported may be what is wrong
+        from bubblescope.record.job_log import told  # noqa: PLC0415  only now: it takes its time
+
+        said = told(said)
     if sys.stderr is not None:  # as where a program has no terminal
-        sys.stderr.write(f"bubblescope: {what}; nothing will be recorded, and the job goes on\n")
+        sys.stderr.write(f"{said}\n")
 
 
 try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bubblescope.record.buffer import Buffer
+from bubblescope.record.job_log import warn
 from bubblescope.record.step_times import step_times
 from bubblescope.recording.file import Sink
 
@@ -170,10 +170,9 @@ class Writer:
         except OSError as error:
             self.give_up(error)
         if self._dropped.tasks:
-            warnings.warn(
+            warn(
                 f"{self.path}: bubblescope dropped {self._dropped.tasks:,} tasks, which came faster "
                 "than they could be written",
-                RuntimeWarning,
                 stacklevel=4,
             )
 
@@ -184,10 +183,9 @@ class Writer:
         self.works = False
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         where = f"{self.path}: " if self.path else ""
-        warnings.warn(
+        warn(
             f"{where}bubblescope stopped recording ({reason or type(error).__name__}); "
             "training goes on",
-            RuntimeWarning,
             stacklevel=4,
         )
 
@@ -233,10 +231,9 @@ class Writer:
         self._sink, self._told = self._begun(), _NOTHING
         if not self._deleted:
             self._deleted = True
-            warnings.warn(
+            warn(
                 f"{lost} was deleted while bubblescope was recording to it: what it held is lost, and "
                 f"recording goes on in {self.path}",
-                RuntimeWarning,
                 stacklevel=2,
             )
 
@@ -282,9 +279,8 @@ class Writer:
             observer(times)
         except Exception as error:  # noqa: BLE001  it is the job's, not the recording's
             self._observers.remove(observer)
-            warnings.warn(
+            warn(
                 f"on_step: {observer!r} failed ({type(error).__name__}: {error}) and will not be "
                 "called again",
-                RuntimeWarning,
                 stacklevel=2,
             )

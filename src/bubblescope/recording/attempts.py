@@ -16,6 +16,7 @@ import msgspec
 from bubblescope.model.bounds import UNDECODABLE, Amount, Time
 from bubblescope.model.errors import SourceError
 from bubblescope.model.files import read_file
+from bubblescope.model.prepared import prepared
 from bubblescope.recording.arrow import END
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Attempt(NamedTuple):
     def start(self) -> Start | None:
         """Return what is known of the start; None if nothing is."""
         try:
-            return msgspec.json.decode(read_file(self.folder / MANIFEST), type=Start)
+            return msgspec.json.decode(read_file(self.folder / MANIFEST), type=prepared(Start))
         except (OSError, *UNDECODABLE):
             return None
 

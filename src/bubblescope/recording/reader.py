@@ -11,6 +11,7 @@ import polars as pl
 from bubblescope.model.bounds import UNDECODABLE
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.parquet import UNREADABLE, read_arrow
+from bubblescope.model.prepared import prepared
 from bubblescope.recording.arrow import END, has_checksum, message_length, messages
 from bubblescope.recording.columns import BUSY, COLUMNS, FORMAT, HEADER, Header
 
@@ -79,7 +80,7 @@ def header_of(path: Path, rows: pl.DataFrame, *, damaged: bool = False) -> Heade
     if not headed:
         raise SourceError(path, "is an Arrow stream, but not one that bubblescope recorded")
     try:
-        header = msgspec.json.decode(rows["name"][0] or "", type=Header)
+        header = msgspec.json.decode(rows["name"][0] or "", type=prepared(Header))
     except UNDECODABLE as error:
         raise SourceError(path, f"has an invalid header ({reason(error)})") from None
     if header.format > FORMAT:

@@ -330,11 +330,13 @@ def _matching(pattern: Path) -> list[Path]:
         return []
     base, rest = Path(*pattern.parts[:magic]), pattern.parts[magic:]
     shown = any(part.startswith(".") for part in rest)
+    folders = rest[-1] == "**"  # which matches files too from Python 3.13 on
     try:
         return sorted(
             path
             for path in base.glob(str(Path(*rest)))
-            if shown or not any(part.startswith(".") for part in path.relative_to(base).parts)
+            if (shown or not any(part.startswith(".") for part in path.relative_to(base).parts))
+            and (path.is_dir() or not folders)
         )
     except (OSError, ValueError):  # such as "a**", which is no pattern
         return []

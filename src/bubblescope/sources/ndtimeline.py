@@ -14,6 +14,7 @@ import polars as pl
 
 from bubblescope.model.bounds import UNDECODABLE, Int32, Place
 from bubblescope.model.errors import SourceError, reason
+from bubblescope.model.prepared import prepared
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timing import DEVICE
 from bubblescope.sources import numbering
@@ -143,7 +144,7 @@ def _read(path: Path, _: Progress) -> tuple[pl.DataFrame, list[Notice]]:
     rows = []
     for event in slices:
         try:
-            said = msgspec.convert(event.args, _Arguments)
+            said = msgspec.convert(event.args, prepared(_Arguments))
         except msgspec.MsgspecError:
             continue
         replica = event.pid if isinstance(event.pid, int) else None

@@ -18,6 +18,7 @@ import polars as pl
 from bubblescope.model.bounds import UNDECODABLE
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.kinds import Kind
+from bubblescope.model.prepared import prepared
 from bubblescope.model.provenance import Contents, Notice
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.model.timing import DEVICE
@@ -196,7 +197,7 @@ def _config(path: Path) -> tuple[_Config, list[Notice]]:
     try:
         said = path.read_bytes() if path.is_file() else None  # a pipe would be waited for
         if said is not None:
-            return msgspec.json.decode(said, type=_Config), []
+            return msgspec.json.decode(said, type=prepared(_Config)), []
         text = f"there is no {path}, so it is not known how many ranks and micro-batches there are"
     except UNDECODABLE as error:
         text = f"{path} is invalid ({reason(error)}) and was not used"

@@ -14,7 +14,6 @@ import inspect
 import os
 import re
 import sys
-import warnings
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +23,7 @@ from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
 from bubblescope.record.claims import claim
 from bubblescope.record.integrations.two_chunks import Names, TwoChunks
+from bubblescope.record.job_log import warn
 from bubblescope.record.profiler_api import Switch, switch
 from bubblescope.recording.rows import UNKNOWN
 
@@ -362,19 +362,17 @@ class _JobProfiler:
         sys.stderr.write(f"Schedule Profiler start at step {start} and end at step {stop}\n")
         sys.stderr.flush()
         if not kept:
-            warnings.warn(
+            warn(
                 "Paddle's executor logs its jobs to the standard error of each worker; keep those "
                 "in files workerlog.0, workerlog.1, ... of one folder, which bubblescope reads",
-                RuntimeWarning,
                 stacklevel=2,
             )
         return True
 
     def _give_up(self, why: str) -> bool:
         self._works = False
-        warnings.warn(
+        warn(
             f"bubblescope cannot record Paddle's static graph: {why}; the job goes on without",
-            RuntimeWarning,
             stacklevel=2,
         )
         return False

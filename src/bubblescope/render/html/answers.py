@@ -10,6 +10,7 @@ import polars as pl
 
 from bubblescope.analysis.asking import written
 from bubblescope.model import units
+from bubblescope.model.prepared import prepared
 from bubblescope.render.html import schema
 from bubblescope.render.html.packing import LANE, TASK_ROW, arranged, extents
 
@@ -144,7 +145,9 @@ class Answers(NamedTuple):
             return Told(self.whatif, ghosts, names)
         rows: dict[int, list[schema.Row]] = {}
         for row in extents(ghosts, "answer", *TASK_ROW):
-            rows.setdefault(row.pop("answer"), []).append(msgspec.convert(row, schema.Row))
+            rows.setdefault(row.pop("answer"), []).append(
+                msgspec.convert(row, prepared(schema.Row))
+            )
         drawn = [
             msgspec.structs.replace(answer, rows=rows.get(number, []))
             for number, answer in enumerate(self.whatif.answers)

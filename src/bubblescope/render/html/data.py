@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.plain_text import cut
+from bubblescope.model.prepared import prepared
 from bubblescope.render.html import answers, schema
 from bubblescope.render.html.against import against_of, latest_ns
 from bubblescope.render.html.in_tasks import (
@@ -107,9 +108,13 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
     def places(self) -> Places:
         """Return which rows of its tables belong where on the page."""
         return Places(
-            rows=msgspec.convert(extents(self.tasks, "position", "lane", "row"), list[schema.Row]),
-            gaps=msgspec.convert(extents(self.gaps, "position"), list[schema.Extent]),
-            kernel_rows=msgspec.convert(extents(self.kernels, *ROW), list[schema.KernelRow]),
+            rows=msgspec.convert(
+                extents(self.tasks, "position", "lane", "row"), prepared(list[schema.Row])
+            ),
+            gaps=msgspec.convert(extents(self.gaps, "position"), prepared(list[schema.Extent])),
+            kernel_rows=msgspec.convert(
+                extents(self.kernels, *ROW), prepared(list[schema.KernelRow])
+            ),
         )
 
     def head(

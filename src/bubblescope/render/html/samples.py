@@ -8,6 +8,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.counters import in_force
+from bubblescope.model.prepared import prepared
 from bubblescope.render.html import schema
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def counters_of(
     before = pl.col("time_ns").shift(1).over(_PLACE).fill_null(origin_ns)
     return Counters(
         shown.select("value", gap=pl.col("time_ns") - before).select("gap", "value"),
-        msgspec.convert(named.drop("counter").to_dicts(), list[schema.Counter]),
-        msgspec.convert(extents.to_dicts(), list[schema.SampleExtent]),
+        msgspec.convert(named.drop("counter").to_dicts(), prepared(list[schema.Counter])),
+        msgspec.convert(extents.to_dicts(), prepared(list[schema.SampleExtent])),
         held.height - shown.height,
     )
 

@@ -13,6 +13,7 @@ from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.model.plain_text import cut
+from bubblescope.model.prepared import prepared
 from bubblescope.model.provenance import INFERRED_PASSES
 from bubblescope.model.timing import on_host
 from bubblescope.render.html import schema
@@ -107,7 +108,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         ],
         "causes": _causes(known.ledger, view.verdict.shares) if known.ledger else [],
         "opening": opening(steps),
-        "spread": msgspec.convert(view.spread.to_dicts(), list[schema.Spread]),
+        "spread": msgspec.convert(view.spread.to_dicts(), prepared(list[schema.Spread])),
     }
 
 

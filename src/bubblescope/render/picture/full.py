@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.analysis.device_budget import headline
-from bubblescope.model import units
+from bubblescope.model import language, units
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.palette import BUBBLE, COLOURS
 from bubblescope.render.picture.blocks import Finish, blocks, coloured, type_size
 from bubblescope.render.picture.cause_lines import lines
-from bubblescope.render.picture.guides import Entry, axis, legend, step_labels
+from bubblescope.render.picture.guides import Entry, axis, legend, listed, step_labels
 from bubblescope.render.picture.sheet import (
     ALONE,
     Drawing,
@@ -77,7 +77,7 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
         between = "bubble" if pictured.budget is None else "no task"
         entries = _entries(tasks if panel.tasks is None else panel.tasks, between)
         entries += [
-            Entry(" / ".join(names), (BUBBLE,), "#cfcfcf", line) for line, names in causes.items()
+            Entry(listed(names), (BUBBLE,), "#cfcfcf", line) for line, names in causes.items()
         ]
         notes = [f"crowded lanes show what runs at {style.sample}"] if sampled else []
         explains, height = legend(
@@ -115,8 +115,8 @@ def _entries(tasks: pl.DataFrame, between: str) -> list[Entry]:
     for kind in Kind:
         if kind.value in present:
             named.setdefault(COLOURS[kind], []).append(kind.value.replace("_", " "))
-    kinds = [Entry(" / ".join(names), (colour,)) for colour, names in named.items()]
-    return [*kinds, Entry(between, (BUBBLE,), "#cfcfcf")]
+    kinds = [Entry(listed(names), (colour,)) for colour, names in named.items()]
+    return [*kinds, Entry(language.translated(between), (BUBBLE,), "#cfcfcf")]
 
 
 def _titles(timeline: Timeline) -> dict[int, str]:
@@ -124,7 +124,8 @@ def _titles(timeline: Timeline) -> dict[int, str]:
     titles = {}
     for rank, stages in timeline.ranks.select("rank", "stages").iter_rows():
         held = ", ".join(map(str, stages or []))
-        titles[rank] = shortened(f"rank {rank}" + (f" · stage {held}" if held else ""))
+        title = f"rank {rank}" + (f" · stage {held}" if held else "")
+        titles[rank] = shortened(language.translated(title))
     return titles
 
 
@@ -154,8 +155,8 @@ def _said(pictured: Pictured, panel: Panel) -> list[str]:
     said = facts(pictured.timeline) if panel.facts else []
     return [
         *([squeezed(pictured.title)] if pictured.title else ()),
-        *(said[1:] if said[:1] == [pictured.title] else said),
-        *_idleness(pictured),
+        *map(language.translated, said[1:] if said[:1] == [pictured.title] else said),
+        *map(language.translated, _idleness(pictured)),
     ]
 
 
@@ -165,20 +166,23 @@ def _idleness(pictured: Pictured) -> list[str]:
         idle, _, busy = headline(pictured.budget.overall).partition("; ")
         return [f"devices {idle.partition(',')[0]}", *filter(None, busy.split(", "))]
     overall = pictured.rates.overall
-    known = [
-        f"{units.percent(rate)} of {whole}"
-        for rate, whole in ((overall.makespan, "the makespan"), (overall.span, "each rank's span"))
-        if rate is not None
-    ]
-    return [f"bubble rate {known[0]}", *known[1:]] if known else []
+    makespan, span = overall.makespan, overall.span
+    said = []
+    if makespan is not None:
+        said.append(f"bubble rate {units.percent(makespan)} of the makespan")
+    if span is not None:
+        share = units.percent(span)
+        alone = f"bubble rate {share} of each rank's span"
+        said.append(f"{share} of each rank's span" if said else alone)
+    return said
 
 
 def _wrapped(pieces: list[str], frame: Frame, style: Style) -> list[str]:
     """Join pieces into lines that fit the page; a piece itself is never broken."""
-    most = (frame.width - _margin(frame, style)) / style.wide("0") / 1.1
+    room = (frame.width - _margin(frame, style)) / 1.1
     lines: list[str] = []
     for piece in map(shortened, pieces):
-        if lines and len(lines[-1]) + 3 + len(piece) <= most:
+        if lines and style.wide(f"{lines[-1]} · {piece}") <= room:
             lines[-1] += f" · {piece}"
         else:
             lines.append(piece)
@@ -260,7 +264,7 @@ def _lane_rates(pictured: Pictured) -> tuple[str, dict[int, str]]:
     what, rates = _per_rank(pictured)
     if all(rate is None for rate in rates.values()):
         return "", {}
-    return what, {rank: units.percent(rate) for rank, rate in rates.items()}
+    return language.translated(what), {rank: units.percent(rate) for rank, rate in rates.items()}
 
 
 def _rates(

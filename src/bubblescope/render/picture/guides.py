@@ -7,6 +7,7 @@ from math import ceil
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from bubblescope.model import language
 from bubblescope.render.picture.sheet import number
 from bubblescope.render.ticks import ticks
 
@@ -46,13 +47,18 @@ def step_labels(
     """
     if not steps:
         return []
-    short = [f"step {step}" for step in steps]
+    short = [language.translated(f"step {step}") for step in steps]
     full = [name + more for name, more in zip(short, known, strict=True)]
     apart = median(right - left for left, right in pairwise(begins))
     if max(map(style.wide, full)) + style.gap <= apart:
         return full
     every = ceil((max(map(style.wide, short)) + style.gap) / max(0.1, apart))
     return [label if at % every == 0 else "" for at, label in enumerate(short)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return what the legend says of a colour that stands for several things."""
+    return " / ".join(map(language.translated, names))
 
 
 class Entry(NamedTuple):
@@ -115,6 +121,6 @@ def legend(
         y += style.line
         drawn.append(
             f'<text x="{number(left)}" y="{number(y + side * 10 / 12)}" fill="{_GREY}">'
-            f"{note}</text>"
+            f"{language.translated(note)}</text>"
         )
     return drawn, y + 2 * side

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model import units
+from bubblescope.model import language, units
 from bubblescope.model.kinds import Kind
 from bubblescope.render.palette import BUBBLE, COLOURS
 from bubblescope.render.picture.blocks import Finish, blocks, coloured
-from bubblescope.render.picture.guides import Entry, legend, step_labels
+from bubblescope.render.picture.guides import Entry, legend, listed, step_labels
 from bubblescope.render.picture.order import pipeline_order
 from bubblescope.render.picture.sheet import (
     ALONE,
@@ -126,7 +126,8 @@ def margins(pictured: Pictured, style: Style) -> tuple[float, float]:
 
 def _numbered(pictured: Pictured) -> list[str]:
     """Return the titles of the lanes."""
-    return [f"Device {device + 1}" for device in range(pictured.timeline.ranks.height)]
+    devices = range(1, pictured.timeline.ranks.height + 1)
+    return [language.translated(f"Device {device}") for device in devices]
 
 
 def _caption(title: str, frame: Frame, style: Style) -> Iterator[str]:
@@ -199,8 +200,8 @@ def _entries(tasks: pl.DataFrame, chunks: int) -> list[Entry]:
             shades = range(chunks if kind.value in chunked else 1)
             colours = tuple(_lighter(COLOURS[kind], chunk, chunks) for chunk in shades)
             named.setdefault(colours, []).append(_NAMES[kind])
-    entries = [Entry(" / ".join(names), colours, _EDGE) for colours, names in named.items()]
-    return [*entries, Entry("Idle", (BUBBLE,), _EDGE)]
+    entries = [Entry(listed(names), colours, _EDGE) for colours, names in named.items()]
+    return [*entries, Entry(language.translated("Idle"), (BUBBLE,), _EDGE)]
 
 
 def _notes(chunks: int, *, shaded: bool) -> list[str]:
@@ -254,11 +255,12 @@ def _time(frame: Frame, style: Style, bottom: float) -> Iterator[str]:
     """Draw the arrow of time, with the length of what is shown at its end."""
     line = bottom + style.font * 1.2
     length = units.duration(frame.end_ns - frame.start_ns)
-    start = frame.left + style.wide("Time") + 4
+    title = language.translated("Time")
+    start = frame.left + style.wide(title) + 4
     tip = frame.right - style.wide(length) - 4
     left, y = number(frame.left), number(line)
     base = number(line + style.font * 0.36)
-    yield f'<text x="{left}" y="{base}">Time</text>'
+    yield f'<text x="{left}" y="{base}">{title}</text>'
     if tip > start + 8:
         yield (
             f'<path d="M{number(start)} {y}H{number(tip)}m-4 -2.5l4 2.5l-4 2.5" fill="none" '

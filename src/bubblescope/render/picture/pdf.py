@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.files import replacing
 from bubblescope.render.picture import svg
@@ -69,7 +70,8 @@ def render(
     """
     fpdf = _renderer()
     size = svg.size_of(width, look)
-    drawing = svg.draw(pictured, size, look, PRINT if size.printed else SCREEN, title)
+    with language.spoken(_writable()):
+        drawing = svg.draw(pictured, size, look, PRINT if size.printed else SCREEN, title)
     points = size.pixels / POINT, drawing.height / POINT
     document = fpdf.FPDF(unit="pt", format=points)
     document.set_creator("bubblescope")
@@ -99,6 +101,15 @@ def _renderer() -> Any:
     return fpdf
 
 
+def _writable() -> str:
+    """Return the current language; English where no font of this machine has its letters."""
+    needed = language.translated("forward") + language.translated("backward")
+    if _encodable(needed):
+        return language.current()
+    font, has = _best_font(needed)
+    return language.ENGLISH if font is None or has < len(set(needed)) else language.current()
+
+
 def _encodable(text: str) -> bool:
     try:
         text.encode(_ENCODING)
@@ -109,6 +120,21 @@ def _encodable(text: str) -> bool:
 
 def _font_for(text: str) -> Path:
     """Return the TrueType font of this machine that has most letters of a text; it boxes the others.
+
+    Raises:
+        BubblescopeError: There is none.
+    """
+    best, _ = _best_font(text)
+    if best is None:
+        raise BubblescopeError(
+            "the names in the picture have letters that only a TrueType font has, and there is none on "
+            "this machine; put one (a .ttf file) under ~/.fonts, or export an SVG picture"
+        )
+    return best
+
+
+def _best_font(text: str) -> tuple[Path | None, int]:
+    """Return the TrueType font of this machine that has most letters of a text, and how many.
 
     Of those that have as many, it is the one that looks most like Helvetica, by its name.
     """
@@ -123,9 +149,4 @@ def _font_for(text: str) -> Path:
             has = len(needed & set(font.getBestCmap() or ())), -unlike
             if has > most:
                 best, most = path, has
-    if best is None:
-        raise BubblescopeError(
-            "the names in the picture have letters that only a TrueType font has, and there is none on "
-            "this machine; put one (a .ttf file) under ~/.fonts, or export an SVG picture"
-        )
-    return best
+    return best, most[0]

@@ -11,6 +11,7 @@ import zlib
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
+from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.files import replacing
 from bubblescope.render.picture import svg
@@ -77,7 +78,8 @@ def render(
     size = Size(across / density, size.unit)
     style = PRINT if size.printed else SCREEN
     style = style._replace(density=density, sample="each pixel's centre")
-    drawing = svg.draw(pictured, size, look, style, title)
+    with language.spoken(_writable(resvg)):
+        drawing = svg.draw(pictured, size, look, style, title)
     high = ceil(drawing.height * density)
     if across * high > _MOST:
         raise BubblescopeError(
@@ -106,15 +108,23 @@ def _renderer() -> Any:
 
 def _draws_text(resvg: Any) -> bool:
     """Say whether the renderer finds a font. Without one, it leaves text out and says nothing."""
-    blank, written = (
-        resvg.svg_to_bytes(
-            svg_string='<svg xmlns="http://www.w3.org/2000/svg" width="16" height="16">'
-            f'<text y="12" font-family="{FAMILIES}" font-size="12">{said}</text></svg>',
-            dpi=INCH,
-        )
-        for said in ("", "F")
+    return _drawn(resvg, "") != _drawn(resvg, "F")
+
+
+def _writable(resvg: Any) -> str:
+    """Return the current language; English where no font of this machine has its letters."""
+    # What a font lacks is left out, or is the same box whatever it is.
+    one, other = map(language.translated, ("forward", "backward"))
+    return language.current() if _drawn(resvg, one) != _drawn(resvg, other) else language.ENGLISH
+
+
+def _drawn(resvg: Any, said: str) -> bytes:
+    drawn: bytes = resvg.svg_to_bytes(
+        svg_string='<svg xmlns="http://www.w3.org/2000/svg" width="48" height="16">'
+        f'<text y="12" font-family="{FAMILIES}" font-size="12">{said}</text></svg>',
+        dpi=INCH,
     )
-    return bool(blank != written)
+    return drawn
 
 
 def _with_density(png: bytes, dpi: float) -> bytes:

@@ -6,6 +6,7 @@ import re
 from html import escape
 from math import ceil, floor
 from typing import TYPE_CHECKING, Final, NamedTuple
+from unicodedata import east_asian_width
 
 import polars as pl
 
@@ -61,7 +62,8 @@ class Style(NamedTuple):
 
     def wide(self, said: str) -> float:
         """Return how much room a text takes."""
-        return len(said) * DIGIT * self.font
+        square = sum(east_asian_width(sign) in "FW" for sign in said)
+        return ((len(said) - square) * DIGIT + square) * self.font
 
 
 SCREEN: Final = Style(22, 18, 150, 8, 70, 18, 18, 11, 13, 12, 120)

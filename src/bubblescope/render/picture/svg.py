@@ -180,7 +180,8 @@ def _panels(shown: Pictured | Sequence[Pictured]) -> list[tuple[Pictured, Panel]
 def _heading(title: str, size: Size, style: Style) -> Drawing:
     """Draw a title, in as many lines as it takes."""
     high, left = style.heading * 1.2, style.gap
-    most = int((size.pixels - 2 * left) / (style.wide("0") * high / style.font))
+    letter = style.wide(title) / len(title) * high / style.font
+    most = int((size.pixels - 2 * left) / letter)
     drawn, y = [], 0.0
     for line in textwrap.wrap(title, most) or [""]:
         y += high * 1.3

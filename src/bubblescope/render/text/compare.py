@@ -14,7 +14,7 @@ from bubblescope.analysis import compare
 from bubblescope.analysis.compare import GROUPS
 from bubblescope.render.text.change_rows import COLUMNS, cells, style
 from bubblescope.render.text.compare_devices import device_tables
-from bubblescope.render.text.compare_words import NOISE, TITLES, headline, said_of
+from bubblescope.render.text.compare_words import NOISE, TITLES, difference, headline, said_of
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import table_of, titled
 
@@ -45,7 +45,7 @@ class Comparison(Face, compare.Comparison, frozen=True, eq=False):
             )
         parts: list[RenderableType] = [Text(self.headline(), "bold"), Padding(told, (1, 0))]
         for what, mine, its in self.differs:
-            parts.append(Text.assemble(("differs  ", "cyan"), f"{what}: A {mine}, B {its}"))
+            parts.append(Text.assemble(("differs  ", "cyan"), difference(what, mine, its)))
         parts += [Text.assemble(("note  ", "yellow"), note.message) for note in self.notes]
         if len(parts) > 2:
             parts.append(Text())

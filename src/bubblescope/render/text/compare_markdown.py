@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from bubblescope.analysis.compare import GROUPS
 from bubblescope.analysis.device_changes import GROUPS as DEVICE_GROUPS
+from bubblescope.model import language
 from bubblescope.model.plain_text import visible
 from bubblescope.render.text.change_rows import cells
-from bubblescope.render.text.compare_words import NOISE, TITLES, headline, said_of
+from bubblescope.render.text.compare_words import NOISE, TITLES, difference, headline, said_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ _TITLES: Final = TITLES | {
     "device": ("Device", "of a rank in a step, from its start to the next one's"),
     "detail": ("Exposed and idle time in detail", "of a rank"),
 }
-_OUTCOMES: Final = {"failed": "❌ failed", "not certain": "⚠️ not certain", "passed": "✅ passed"}
+_MARKS: Final = {"failed": "❌", "not certain": "⚠️", "passed": "✅"}
 _MARKUP: Final = re.compile(r"([\\`*_\[\]<>|~$&])")
 """What Markdown, HTML within it or a formula would take for more than a sign."""
 _LINKED: Final = re.compile(r"@|#(?=\d)|:(?=/)|(?<=www)\.")
@@ -45,27 +46,31 @@ def markdown(
         everything: With all rows of all tables, none folded away.
     """
     limit = sys.maxsize if everything else _ROWS
-    lines = ["## Pipeline comparison", "", f"**{plain(headline(comparison))}**", ""]
+    said = language.translated
+    lines = [f"## {said('Pipeline comparison')}", "", f"**{told(headline(comparison))}**", ""]
     if verdicts:
         lines += _table(
-            ("condition", "outcome", "measured"),
-            ((plain(one.condition), _OUTCOMES[one.outcome], plain(one.text)) for one in verdicts),
+            map(said, ("condition", "outcome", "measured")),
+            (
+                (plain(one.condition), f"{_MARKS[one.outcome]} {said(one.outcome)}", told(one.text))
+                for one in verdicts
+            ),
         )
     sides = zip("AB", comparison.labels, (comparison.before, comparison.after), strict=True)
     lines += _table(
-        ("run", "", "what"),
-        ((letter, plain(label), plain(said_of(side))) for letter, label, side in sides),
+        (said("run"), "", said("what")),
+        ((letter, plain(label), told(said_of(side))) for letter, label, side in sides),
     )
     lines += [
-        f"- differs: {plain(what)}: A {plain(str(mine))}, B {plain(str(its))}"
+        f"- {told('differs')}: {plain(difference(what, mine, its))}"
         for what, mine, its in comparison.differs
     ]
-    lines += [f"- note: {plain(note.message)}" for note in comparison.notes]
+    lines += [f"- {told('note')}: {told(note.message)}" for note in comparison.notes]
     for group in (*GROUPS, *DEVICE_GROUPS):
         if changes := comparison.group(group):
             lines += _part(group, changes, limit, folded=group != "overall" and not everything)
     if any(change.interval for change in comparison.changes):
-        lines += ["", plain(NOISE)]
+        lines += ["", told(NOISE)]
     return "\n".join(lines) + "\n"
 
 
@@ -76,19 +81,26 @@ def plain(text: str) -> str:
     return _LINKED.sub(lambda found: f"&#{ord(found[0])};", escaped)
 
 
+def told(text: str) -> str:
+    """Return what people are told, in their language, as `plain` text."""
+    return plain(language.translated(text))
+
+
 def _part(group: str, changes: list[Change], limit: int, *, folded: bool) -> Iterator[str]:
     """Return the lines of a table, which unfolds when it is clicked on."""
     title, of = _TITLES[group]
-    rows = ((plain(change.name), *map(plain, cells(change))) for change in changes[:limit])
-    table = _table((group if group != "overall" else " ", "A", "B", "change", " ", " "), rows)
-    more = f", the {limit} largest of {len(changes)}" * (limit < len(changes))
+    rows = ((told(change.name), *map(told, cells(change))) for change in changes[:limit])
+    titles = (group if group != "overall" else " ", "A", "B", "change", " ", " ")
+    table = _table([language.translated(one) for one in titles], rows)
+    of = told(of + f", the {limit} largest of {len(changes)}" * (limit < len(changes)))
     if folded:
-        summary = f"<details><summary>{plain(title)}: {plain(of)}{more}</summary>"
+        summary = f"<details><summary>{told(title)}: {of}</summary>"
         yield from ("", summary, "", *table, "</details>")
     else:
-        yield from ("", f"### {plain(title)}", "", f"{plain(of)}{more}", "", *table)
+        yield from ("", f"### {told(title)}", "", of, "", *table)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [head, ["---", *["---:" if len(head) > 3 else "---"] * (len(head) - 1)], *rows]
+def _table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    first = list(head)
+    lines = [first, ["---", *["---:" if len(first) > 3 else "---"] * (len(first) - 1)], *rows]
     return [*(f"| {' | '.join(line)} |" for line in lines), ""]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bubblescope.analysis.device_measures import PARTS
-from bubblescope.model import units
+from bubblescope.model import language, units
 from bubblescope.model.kinds import COMPUTE_KINDS
 
 if TYPE_CHECKING:
@@ -63,6 +63,14 @@ def said_of(side: Side) -> str:
         counted.append(units.count(side.microbatches, "micro-batch", "micro-batches"))
     named = "unknown schedule" if side.pipelined else "no pipeline"
     return " · ".join([side.schedule or named, *counted])
+
+
+def difference(what: str, mine: object, its: object) -> str:
+    """Return how two runs differ in something, in the language that is spoken."""
+    words = tuple(language.translated(str(one)) for one in (what, mine, its))
+    return language.template("{what}: A {mine}, B {its}", language.current()).format(
+        what=words[0], mine=words[1], its=words[2]
+    )
 
 
 def parts(comparison: Comparison) -> list[Change]:

@@ -39,7 +39,7 @@ def what_schedule(found: Recognition) -> Text:
         units.count(found.devices, "device"),
         units.count(found.microbatches, "micro-batch", "micro-batches")
         + (f" in each of {found.rounds} rounds" * (found.rounds > 1)),
-        f"{_PLACEMENTS[found.placement]}" + (f" of {found.chunks} chunks" * (found.chunks > 1)),
+        _placed(found.placement, found.chunks),
         backward + (", forwards and backwards overlapped" if found.overlaps else ""),
     ]
     if found.replicas > 1:
@@ -54,12 +54,16 @@ def what_schedule(found: Recognition) -> Text:
     return said
 
 
-_PLACEMENTS: Final = {
-    "linear": "one stage each",
-    "looped": "stages in rounds",
-    "zigzag": "stages in a V",
-    "mirrored": "two opposite copies",
-}
+def _placed(placement: str, chunks: int) -> str:
+    """Say which stages a device holds."""
+    if chunks == 1:
+        return "two opposite copies" if placement == "mirrored" else "one stage each"
+    return {
+        "linear": f"one stage each of {chunks} chunks",
+        "looped": f"stages in rounds of {chunks} chunks",
+        "zigzag": f"stages in a V of {chunks} chunks",
+        "mirrored": f"two opposite copies of {chunks} chunks",
+    }[placement]
 
 
 def inventory(timeline: Timeline, most: int | None = None) -> RenderableType:

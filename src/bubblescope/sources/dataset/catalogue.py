@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from bubblescope.model.bounds import UNDECODABLE, Amount, Int32, Int64, Place, Time
 from bubblescope.model.errors import SourceError, reason
+from bubblescope.model.prepared import prepared
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline_tables import TABLES
 
@@ -170,7 +171,7 @@ def catalogue_of(store: Store) -> Catalogue:
     """
     path = store.place(CATALOGUE)
     try:
-        found = msgspec.json.decode(store.read(CATALOGUE), type=Catalogue)
+        found = msgspec.json.decode(store.read(CATALOGUE), type=prepared(Catalogue))
     except FileNotFoundError:
         raise SourceError(str(store), f"is no dataset: it holds no {CATALOGUE}") from None
     except OSError as error:
@@ -196,7 +197,7 @@ def manifest_of(store: Store, name: str) -> Manifest:
     file = f"{MANIFESTS}/{name}.json"
     path = store.place(file)
     try:
-        return msgspec.json.decode(store.read(file), type=Manifest)
+        return msgspec.json.decode(store.read(file), type=prepared(Manifest))
     except OSError as error:
         raise SourceError(
             path,

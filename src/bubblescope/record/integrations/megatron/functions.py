@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
+
+from bubblescope.record.job_log import warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,9 +29,8 @@ def replace(
         else:
             setattr(owner, name, record(function))
     if missing:
-        warnings.warn(
+        warn(
             f"bubblescope finds no {', '.join(missing)} in {owner.__name__}: this version is not "
             "supported, and what they do will be missing from the recording",
-            RuntimeWarning,
             stacklevel=3,
         )

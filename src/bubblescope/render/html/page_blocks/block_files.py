@@ -21,6 +21,7 @@ import msgspec
 
 from bubblescope.model.bounds import UNDECODABLE, Amount, Place, Time
 from bubblescope.model.errors import SourceError, reason
+from bubblescope.model.prepared import prepared
 from bubblescope.render.html.schema import Row, TableName, Told
 from bubblescope.sources.dataset.levels_folder import SCHEMA, folder_of
 
@@ -204,7 +205,7 @@ class Levels(msgspec.Struct, frozen=True):
     def _decoded(self, file: str, kind: type[_Any]) -> _Any:
         place = self.store.place(self.name(file))
         try:
-            return msgspec.json.decode(self.store.read(self.name(file)), type=kind)
+            return msgspec.json.decode(self.store.read(self.name(file)), type=prepared(kind))
         except (OSError, *UNDECODABLE) as error:
             raise SourceError(
                 place,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from bubblescope.model.errors import BubblescopeError, TimelineError
+from bubblescope.model.prepared import prepared
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
@@ -217,7 +218,7 @@ class Resources:
 
     def _find(self, asked: Mapping[str, str]) -> Found | dict[str, str]:
         try:
-            return self._run.find(msgspec.json.decode(asked["search"], type=Search))
+            return self._run.find(msgspec.json.decode(asked["search"], type=prepared(Search)))
         except QueryError as error:
             return {"error": str(error)}
 

@@ -20,6 +20,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
+import msgspec
 from waitress import create_server, wasyncore
 from waitress.channel import HTTPChannel
 
@@ -168,7 +169,9 @@ def _problem(error: Exception) -> Reply:
     match error:
         case KeyError():
             return _said(HTTPStatus.NOT_FOUND, f"no {error}")
-        case ValueError() | OverflowError() | BubblescopeError():
+        case ValueError() | OverflowError() | RecursionError() | BubblescopeError():
+            return _said(HTTPStatus.BAD_REQUEST, f"cannot be: {error}")
+        case msgspec.MsgspecError():  # no ValueError before 0.20
             return _said(HTTPStatus.BAD_REQUEST, f"cannot be: {error}")
         case BusyError():
             return _said(HTTPStatus.SERVICE_UNAVAILABLE, "busy with other questions; ask again")

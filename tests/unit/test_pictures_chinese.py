@@ -1,0 +1,61 @@
+"""Pictures in Chinese, and where no font has its letters."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import bubblescope
+from bubblescope.analysis.pictured import pictured
+from bubblescope.model import language
+from bubblescope.render.picture import pdf, png, svg
+
+ENGLISH = re.compile(r"[a-z]{3,}")
+NAMES = {"rank"}
+"""What the glossary leaves as it is."""
+
+
+@pytest.fixture(scope="module")
+def run():
+    return pictured(bubblescope.simulate("zb-h1", devices=3, microbatches=4).timeline)
+
+
+@pytest.mark.parametrize("look", svg.LOOKS)
+def test_everything_in_it_is_chinese_but_names_and_numbers(run, look):
+    english = svg.render(run, look=look)
+    with language.spoken("zh"):
+        chinese = svg.render(run, look=look)
+    said = " ".join(re.findall(r">([^<>]+)</text>", chinese))
+    assert set(ENGLISH.findall(said)) - NAMES - {"zb"} == set()
+    assert len(re.findall("<text", chinese)) == len(re.findall("<text", english))
+
+
+def test_chinese_letters_are_as_wide_as_they_are_high():
+    assert svg.SCREEN.wide("时间") == 2 * svg.SCREEN.font
+    assert svg.SCREEN.wide("ab") < 1.2 * svg.SCREEN.font
+
+
+class Renderer:
+    """Draws what its font has, and leaves the rest out, as resvg does."""
+
+    def __init__(self, has):
+        self._has = has
+
+    def svg_to_bytes(self, svg_string, dpi):
+        return "".join(re.findall(f"[{self._has}]", re.sub("<[^>]*>", "", svg_string))).encode()
+
+
+@pytest.mark.parametrize(("has", "spoken"), [("a-zA-Z", "en"), (r"a-zA-Z\u4e00-\u9fff", "zh")])
+def test_a_picture_of_pixels_is_in_english_where_no_font_has_the_letters(has, spoken):
+    with language.spoken("zh"):
+        assert png._writable(Renderer(has)) == spoken
+    assert png._writable(Renderer(has)) == "en"
+
+
+@pytest.mark.parametrize(("found", "spoken"), [(None, "en"), ("some.ttf", "zh")])
+def test_a_pdf_is_in_english_where_no_font_has_the_letters(found, spoken, monkeypatch):
+    monkeypatch.setattr(pdf, "_best_font", lambda text: (found, len(set(text)) if found else 0))
+    with language.spoken("zh"):
+        assert pdf._writable() == spoken
+    assert pdf._writable() == "en"
