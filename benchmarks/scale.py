@@ -2,13 +2,15 @@
 
     python benchmarks/scale.py make FOLDER --replicas 160 --steps 50
     python benchmarks/scale.py run FOLDER --workers 2 [--mode dask]
+    python benchmarks/scale.py ask FOLDER.dataset --workers 2
     python benchmarks/scale.py serve FOLDER.dataset
 
 The run is made: 1F1B of 64 stages in many replicas, one saved timeline a rank, as recorders leave them.
 Eight ranks share a host, whose clock is off by some milliseconds. One device is slow, one link between
 two hosts is slow, and one host launches its work late; TRUTH.json says which. `run` takes every command
 as a whole process and prints its wall time, the CPU time of it and all its workers, and the peak memory
-of the process that was asked: the client. `serve` opens a dataset whose levels have been made (`dataset
+of the process that was asked: the client; `--version` says how much of that is loading the command.
+`ask` does so with a dataset that is there. `serve` opens a dataset whose levels have been made (`dataset
 --levels`), and asks as the page does: first all of it from afar, then single steps of eight ranks.
 """
 
@@ -160,7 +162,7 @@ def make(folder: Path, replicas: int, steps: int, microbatches: int) -> None:
         for done, _ in enumerate(workers.run(make_replica, jobs), 1):
             print(f"\r{done} of {replicas} replicas", end="", file=sys.stderr, flush=True)
     said = {**truth._asdict(), "tasks": replicas * STAGES * steps * microbatches * 2}
-    (folder.parent / f"{folder.name}.TRUTH.json").write_text(json.dumps(said))
+    _truth(folder).write_text(json.dumps(said))
     print(file=sys.stderr)
 
 
@@ -200,19 +202,38 @@ def run(folder: Path, how: list[str], commands: list[str]) -> None:
     """Make a dataset of the traces, ask what there is to ask, and print what each took."""
     root = folder.with_name(f"{folder.name}.dataset")
     shutil.rmtree(root, ignore_errors=True)
-    said = json.loads((folder.parent / f"{folder.name}.TRUTH.json").read_text())
     ranks = sum(1 for _ in folder.iterdir())
-    print(f"{ranks:,} ranks, {said['tasks']:,} tasks; load {os.getloadavg()[0]:.1f}")
-    print("| command | wall | CPU | peak of the client |\n|---|---|---|---|")
-    for command in ["dataset", *commands]:
-        arguments = (
-            ["dataset", str(folder), "-o", str(root), *how]
-            if command == "dataset"
-            else [*command.split(), str(root), *how]
+    _heading(ranks, json.loads(_truth(folder).read_text())["tasks"])
+    _row("dataset", ["dataset", str(folder), "-o", str(root), *how], root)
+    ask(root, how, commands, headed=True)
+
+
+def ask(root: Path, how: list[str], commands: list[str], *, headed: bool = False) -> None:
+    """Ask a dataset what there is to ask, and print what each took; first, what no work takes."""
+    if not headed:
+        parts = json.loads((root / "dataset.json").read_text())["parts"]
+        of_blocks = (block["rows"] for part in parts for block in part["blocks"].values())
+        _heading(
+            sum(len(part["ranks"]) for part in parts), sum(rows["tasks"] for rows in of_blocks)
         )
-        name = command.split()[0]
-        wall, cpu, peak = measured(arguments, folder.with_name(f"{folder.name}.{name}.txt"))
-        print(f"| `{command}` | {wall:.1f} s | {cpu:.1f} s | {peak / _MIB:.0f} MiB |", flush=True)
+    _row("--version", ["--version"], root)
+    for command in commands:
+        _row(command, [*command.split(), str(root), *how], root)
+
+
+def _truth(folder: Path) -> Path:
+    return folder.parent / f"{folder.name}.TRUTH.json"
+
+
+def _heading(ranks: int, tasks: int) -> None:
+    print(f"{ranks:,} ranks, {tasks:,} tasks; load {os.getloadavg()[0]:.1f}")
+    print("| command | wall | CPU | peak of the client |\n|---|---|---|---|")
+
+
+def _row(said: str, arguments: list[str], root: Path) -> None:
+    name = said.split(maxsplit=1)[0].strip("-")
+    wall, cpu, peak = measured(arguments, root.with_name(f"{root.stem}.{name}.txt"))
+    print(f"| `{said}` | {wall:.1f} s | {cpu:.1f} s | {peak / _MIB:.0f} MiB |", flush=True)
 
 
 def search(what: Literal["task", "gap"], *conditions: Condition) -> str:
@@ -278,15 +299,18 @@ def main() -> None:
     making.add_argument("--replicas", type=int, default=16)
     making.add_argument("--steps", type=int, default=50)
     making.add_argument("--microbatches", type=int, default=100)
-    running = ways.add_parser("run")
-    running.add_argument("folder", type=Path)
-    running.add_argument("--commands", nargs="*", default=["info"])
+    for way in ("run", "ask"):
+        running = ways.add_parser(way)
+        running.add_argument("folder", type=Path)
+        running.add_argument("--commands", nargs="*", default=["report", "why", "stragglers"])
     ways.add_parser("serve").add_argument("folder", type=Path)
     asked, how = parser.parse_known_args()
     if asked.way == "make":
         make(asked.folder, asked.replicas, asked.steps, asked.microbatches)
     elif asked.way == "serve":
         serve(asked.folder)
+    elif asked.way == "ask":
+        ask(asked.folder, how, asked.commands)
     else:
         run(asked.folder, how, asked.commands)
 
