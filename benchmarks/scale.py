@@ -9,9 +9,10 @@ The run is made: 1F1B of 64 stages in many replicas, one saved timeline a rank, 
 Eight ranks share a host, whose clock is off by some milliseconds. One device is slow, one link between
 two hosts is slow, and one host launches its work late; TRUTH.json says which. `run` takes every command
 as a whole process and prints its wall time, the CPU time of it and all its workers, and the peak memory
-of the process that was asked: the client; `--version` says how much of that is loading the command.
-`ask` does so with a dataset that is there. `serve` opens a dataset whose levels have been made (`dataset
---levels`), and asks as the page does: first all of it from afar, then single steps of eight ranks.
+of the process that was asked: the client; `formats` says how much of that is loading libraries.
+`ask` does so with a dataset that is there. `serve` opens a dataset whose levels have been made
+(`dataset --levels`), and asks as the page does: first all of it from afar, then single steps of eight
+ranks.
 """
 
 from __future__ import annotations
@@ -168,16 +169,22 @@ def make(folder: Path, replicas: int, steps: int, microbatches: int) -> None:
 
 _MEASURE = """
 import json, os, resource, subprocess, sys, time
-begin = time.perf_counter()
+begin, peak = time.perf_counter(), 0
 done = subprocess.Popen(sys.argv[2:])
-_, status, own = os.wait4(done.pid, 0)
+while done.poll() is None:
+    try:
+        with open(f"/proc/{done.pid}/status") as lines:
+            peak = max([peak, *(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))])
+    except OSError:
+        pass
+    time.sleep(0.01)
 wall = time.perf_counter() - begin
 of_all = resource.getrusage(resource.RUSAGE_CHILDREN)
-said = [status, wall, of_all.ru_utime + of_all.ru_stime, own.ru_maxrss * 1024]
+said = [done.returncode, wall, of_all.ru_utime + of_all.ru_stime, peak * 1024]
 open(sys.argv[1], "w").write(json.dumps(said))
 """
-"""Runs a command from a process that is small: a child counts as its own what its parent had when it
-was forked."""
+"""Runs a command from a process that is small, and looks at the command's own peak while it runs: what
+the system says of it once it has ended is the greatest of it and of all its workers."""
 
 
 def measured(arguments: list[str], output: Path) -> tuple[float, float, float]:
@@ -194,7 +201,7 @@ def measured(arguments: list[str], output: Path) -> tuple[float, float, float]:
         )
         status, wall, cpu, peak = json.loads(Path(said.name).read_text())
     if status:
-        sys.exit(f"{' '.join(arguments)} ended with {os.waitstatus_to_exitcode(status)}")
+        sys.exit(f"{' '.join(arguments)} ended with {status}")
     return wall, cpu, peak
 
 
@@ -216,7 +223,7 @@ def ask(root: Path, how: list[str], commands: list[str], *, headed: bool = False
         _heading(
             sum(len(part["ranks"]) for part in parts), sum(rows["tasks"] for rows in of_blocks)
         )
-    _row("--version", ["--version"], root)
+    _row("formats", ["formats"], root)
     for command in commands:
         _row(command, [*command.split(), str(root), *how], root)
 
