@@ -155,7 +155,7 @@ class DatasetPieces:
             range(len(self._parts)), lambda kept, place: kept.along(place, low, high, _ALONG)
         )
         if held is not None:
-            return Timeline(pl.concat(held), self.ranks, self.run)
+            return Timeline.of_checked(pl.concat(held), self.ranks, self.run)
         tasks = self._along(TASKS, low, high)
         return self._settled.applied(Timeline(tasks, self.ranks, self.run))
 
@@ -211,7 +211,7 @@ class DatasetPieces:
     def _timeline(self, tables: dict[str, pl.DataFrame]) -> Timeline:
         """Return a timeline of tables as they were kept."""
         tasks = tables.pop(TASKS, pl.DataFrame(schema=TASK_SCHEMA))
-        return Timeline(tasks, self.ranks, self.run, **tables)
+        return Timeline.of_checked(tasks, self.ranks, self.run, **tables)
 
     def counters(self) -> pl.DataFrame:
         """Return the counters of the whole run."""

@@ -103,7 +103,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             return cls(timeline, known, None, tuple(said), spent, held, language=language)
         ledger = ledger_of(known, timeline)
         cost = shares(ledger.counterfactuals)
-        shown = Evidence.of_steps(timeline, ledger.counterfactuals, spoken_of(ledger))
+        shown = Evidence.of_steps(timeline, ledger.counterfactuals, spoken_of(ledger, cost))
         wall = wall_clock(timeline, known.ledger)
         give_back()
         said = [*(outside(wall) if wall else []), *findings(timeline, known, cost, shown)]
