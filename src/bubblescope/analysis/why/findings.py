@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _MOST: Final = 4
 """Causes that are spoken of."""
+_ONE_HOST: Final = 0.8
+"""Share of what holds up tasks from which on the host is named that has it."""
 _OUTSIDE: Final = 0.05
 """Share of a step from which on what a rank does beside forwards and backwards is spoken of."""
 
@@ -254,7 +256,7 @@ def _host(timeline: Timeline, late: pl.DataFrame) -> list[Finding]:
     by_host = late.join(hosts, on="rank").group_by("host")
     sums = by_host.agg(pl.col("ns").sum(), ranks=pl.len(), most=pl.col("ns").max())
     top = sums.sort("ns", "host", descending=[True, False]).row(0, named=True)
-    if 2 * top["ns"] < total or 2 * top["most"] > top["ns"]:
+    if top["ns"] < _ONE_HOST * total or 2 * top["most"] > top["ns"]:
         return []
     values = {"host": top["host"], "host_ns": top["ns"], "ranks": top["ranks"]}
     return [Finding("evidence", "host", {**values, "host_share": top["ns"] / total})]
