@@ -572,6 +572,16 @@ def test_parts_are_kept_where_there_is_room_and_those_of_killed_commands_removed
     monkeypatch.setattr("bubblescope.datasets.kept.shutil.disk_usage", lambda _: room)
     with keeping(catalogue_of(store), engine()) as kept:
         assert kept is None
+    monkeypatch.undo()
+    with keeping(catalogue_of(store), Elsewhere()) as kept:
+        assert kept is None
+
+
+class Elsewhere:
+    """Workers on other machines."""
+
+    def see(self, _folder):
+        return False
 
 
 @pytest.mark.parametrize("seed", range(4))
