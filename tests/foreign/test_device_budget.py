@@ -12,7 +12,7 @@ from bubblescope.sources import load
 from device_exports import kineto, nsight
 from device_maker import HOSTS, LATE, NSIGHT_HOSTS, Mode, make
 from device_truth import SUMS
-from full import FULL
+from full import FULL, examples
 
 MODES = {
     "each class": Mode(),
@@ -28,7 +28,7 @@ MODES = {
 }
 ALONE = range(30)
 """Seeds that are jobs of their own."""
-TOGETHER = range(len(ALONE), 1000 if FULL else len(ALONE))
+TOGETHER = range(len(ALONE), examples(1000) if FULL else len(ALONE))
 """Seeds whose ranks are read as those of one job, `BATCH` of one mode at a time: most of what reading
 costs is the same for one file of this size and for many."""
 BATCH = 10
@@ -119,7 +119,7 @@ def together(seeds, **hosts):
 
 def test_every_seed_is_tried():
     tried = [*ALONE, *(seed for seeds in batches() for seed in seeds)]
-    assert sorted(tried) == list(range(1000 if FULL else 30))
+    assert sorted(tried) == [*ALONE, *TOGETHER]
     assert all(of(seed) is of(seeds[0]) for seeds in batches() for seed in seeds)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -11,6 +12,7 @@ import pytest
 import bubblescope
 from bubblescope import SourceError, sources
 from bubblescope.render.text.report import Report
+from bubblescope.sources.sqlite_head import head_of
 from nsight_maker import TABLES, UTC, Export, Process, Style, pipeline
 
 if TYPE_CHECKING:
@@ -331,6 +333,35 @@ def test_an_export_without_any_device_work_says_that_and_not_that_names_are_miss
     [notice] = timeline.run.warnings
     assert notice.code == "no-device-work"
     assert "no kernels, copies or fills of any device; profile with `--trace=cuda" in notice.message
+
+
+def test_pages_of_unified_memory_are_moved_by_no_call(tmp_path: Path) -> None:
+    """The driver moves them, and what CUPTI writes of it has correlation 0."""
+    export = Export()
+    process = export.process(7)
+    process.kernel(1000, 2000, at=10)
+    for start, kind in ((2300, 12), (2500, 11), (2600, 13)):
+        process.work("MEMCPY", start, start + 50, bytes=4096, copyKind=kind, correlation=0)
+    process.work("MEMCPY", 3000, 3050, bytes=8, copyKind=1, correlation=99)
+    spent = load(export, tmp_path).budget
+    idle = spent.filter(pl.col("use").is_in(["pages", "unlinked"]))
+    sums = idle.group_by("use").agg(pl.col("spent_ns").sum())
+    assert dict(sums.iter_rows()) == {"pages": 500, "unlinked": 350}
+    copies = set(spent.filter(use="copy")["detail"])
+    assert copies == {"DtoH unified", "HtoD unified", "DtoD unified", "HtoD"}
+
+
+def test_an_export_of_no_event_at_all_is_one_all_the_same(tmp_path: Path) -> None:
+    """Such as of CPU samples alone. It may be of so many tables that its own stand far behind."""
+    file = tmp_path / "samples.sqlite"
+    with closing(sqlite3.connect(file)) as database:
+        for number in range(3000):
+            database.execute(f"CREATE TABLE OTHER_{number} (name TEXT, value TEXT, padding TEXT)")
+        for table in ("StringIds (id INT, value TEXT)", "META_DATA_EXPORT (name TEXT, value TEXT)"):
+            database.execute(f"CREATE TABLE {table}")
+        database.commit()
+    assert b"META_DATA_EXPORT" not in head_of(file)
+    assert "no-device-work" in codes(sources.load(file))
 
 
 @pytest.mark.parametrize("named", [True, False])

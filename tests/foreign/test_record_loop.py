@@ -862,6 +862,28 @@ class TestOneProcess:
         )
         assert timeline.steps == [0, 1, 2, 3]
 
+    def test_a_module_that_takes_a_models_place_with_all_it_has_is_called(self, tmp_path):
+        """As libraries do that put in a layer of another class; the model itself is gone then."""
+        train(
+            tmp_path,
+            """
+            import gc
+            class Other(nn.Module):
+                def forward(self, x):
+                    return 7
+            model = made()
+            optimizer = optimizer_of(model)
+            model(x).sum().backward()
+            optimizer.step()
+            other = Other()
+            vars(other).update(vars(model))
+            assert other(x) == 7
+            del model
+            gc.collect()
+            assert other(x) == 7
+            """,
+        )
+
     def test_nothing_of_ours_keeps_anything(self, tmp_path):
         """A model is gone when the job has no use for it, and so is the graph of every step."""
         _, said = train(

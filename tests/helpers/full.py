@@ -1,4 +1,7 @@
-"""What only `./check --full` runs: what needs PyTorch or a framework, and all cases of long tests."""
+"""What only `./check --full` runs: what needs PyTorch or a framework, and more cases of long tests.
+
+All cases of those are tried with `BUBBLESCOPE_FULL=all ./check --full`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ import pytest
 
 FULL = bool(os.environ.get("BUBBLESCOPE_FULL"))
 """Whether everything is to run. What is needed for it is then installed, or the test fails."""
+
+ALL_CASES = os.environ.get("BUBBLESCOPE_FULL") == "all"
+"""Whether long tests try all of their cases, which takes about ten minutes more."""
 
 NOT_PUBLISHED = {"dualpipe"}
 """Packages that no index has: tested where somebody has installed them."""
@@ -35,5 +41,5 @@ def module(name):
 
 
 def examples(most):
-    """Return how many examples of a property to try: all of them where everything is to run."""
-    return most if FULL else max(10, most // 4)
+    """Return how many examples of a property to try, of so many at most."""
+    return most if ALL_CASES else max(10, most // (2 if FULL else 4))

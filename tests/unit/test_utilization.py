@@ -343,6 +343,13 @@ def test_without_shapes_there_is_nothing_or_what_to_do(tmp_path, model):
     assert found["hfu"] is None
 
 
+def test_shapes_alone_are_no_use_of_a_device(tmp_path):
+    """Of a job on the CPU, FLOPs are known and no time of a device."""
+    trace = Trace(0)
+    product(trace, 0, [[1000, 2000], [2000, 4000]])
+    assert utilization(read(tmp_path, trace).timeline) is None
+
+
 def test_ranks_without_shapes_are_left_out_of_hfu(tmp_path):
     found, _ = report(tmp_path, traces=[made(0), made(1, shapes=False)])
     assert found["hfu"] == pytest.approx(2 * PRODUCT / (0.01 * PEAK))

@@ -529,6 +529,7 @@ export const NAMES: Record<string, string> = {
   launch_call: "下发调用",
   latency: "启动时延",
   event_wait: "等待事件",
+  pages: "等待统一内存页",
   untraced: "无跟踪数据",
   unlinked: "无法关联",
   // Bubble rates.

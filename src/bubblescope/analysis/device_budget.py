@@ -333,6 +333,7 @@ LABELS: Final[dict[Use, str]] = {
     Use.LAUNCH_CALL: "launch calls on their way",
     Use.LATENCY: "latency of launches",
     Use.EVENT_WAIT: "waiting for events of other streams",
+    Use.PAGES: "until pages of unified memory moved",
     Use.UNTRACED: "waiting for what is not in the trace",
     Use.UNLINKED: "launch is not in the trace",
 }
@@ -349,6 +350,7 @@ BRIEF: Final[dict[Use, str]] = {
     Use.LAUNCH_CALL: "launch calls",
     Use.LATENCY: "latency",
     Use.EVENT_WAIT: "events of other streams",
+    Use.PAGES: "pages of unified memory",
     Use.UNTRACED: "not in the trace",
     Use.UNLINKED: "launch not in the trace",
 }
@@ -359,6 +361,7 @@ REASONS: Final[dict[str, tuple[tuple[Use, ...], str]]] = {
     "call": ((Use.LAUNCH_CALL,), "launch calls were on their way"),
     "latency": ((Use.LATENCY,), "launches were still taking effect"),
     "event": ((Use.EVENT_WAIT,), "streams waited for events"),
+    "pages": ((Use.PAGES,), "pages of unified memory were to be moved"),
     "untraced": ((Use.UNTRACED,), "work waited for what is not in the trace"),
     "unlinked": ((Use.UNLINKED,), "it is not known what launched the work"),
 }
@@ -389,7 +392,7 @@ def bound(spending: Spending) -> str:
         "data": idle.get(Use.HOST_DATA, 0),
         "gc": idle.get(Use.HOST_GC, 0),
         "communication": spending.communication_exposed_ns,
-        "copy": spending.copy_exposed_ns,
+        "copy": spending.copy_exposed_ns + idle.get(Use.PAGES, 0),
         "waiting": sum(idle.get(use, 0) for use in (Use.EVENT_WAIT, Use.UNTRACED, Use.UNLINKED)),
     }
     return max(lost, key=lambda key: lost[key])

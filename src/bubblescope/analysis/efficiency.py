@@ -266,7 +266,8 @@ def utilization(timeline: Timeline, workload: Workload | None = None) -> Efficie
     of all that was recorded.
 
     Returns:
-        None if nothing tells FLOPs: no model is given, and no trace has the shapes of operators.
+        None if nothing tells FLOPs: no model is given, and no trace has the shapes of operators and
+        the time of devices.
 
     Raises:
         ModelError: The traces are of more devices than the job is stated to have.
@@ -287,6 +288,8 @@ def utilization(timeline: Timeline, workload: Workload | None = None) -> Efficie
         )
     peak = _peak(timeline, said)
     windows, steps, still_open = _windows(timeline, of_rank)
+    if said.flops is None and not (windows["device_ns"] > 0).any():
+        return None
     return _efficiency(
         windows.join(_executed(timeline, steps), on=_ON, how="left", nulls_equal=True),
         workload=said,

@@ -39,6 +39,7 @@ CAUSE_OF: Final[dict[Use, Cause]] = {
     Use.COMMUNICATION: Cause.SYNC,
     Use.COPY: Cause.TRANSFER,
     Use.EVENT_WAIT: Cause.SYNC,
+    Use.PAGES: Cause.TRANSFER,
     Use.UNTRACED: Cause.UNEXPLAINED,
     Use.UNLINKED: Cause.UNEXPLAINED,
 }

@@ -51,6 +51,7 @@ NEEDS: Final[dict[Use, str]] = {
     Use.LAUNCH_CALL: "fewer launches, as with CUDA graphs",
     Use.LATENCY: "fewer launches, as with CUDA graphs",
     Use.EVENT_WAIT: "streams that do not wait for each other",
+    Use.PAGES: "memory that is on the device before it is used",
 }
 """What it takes to be rid of a class of the device's time."""
 

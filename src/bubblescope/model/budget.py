@@ -52,6 +52,8 @@ class Use(str, Enum):
     """The next operation was launched, and started within `LATENCY_NS`."""
     EVENT_WAIT = "event_wait"
     """The next operation was launched, and its stream had been told to wait for an event."""
+    PAGES = "pages"
+    """The next operation moved pages of unified memory, which no call launches."""
     UNTRACED = "untraced"
     """The next operation was launched, but waited for what the trace does not show."""
     UNLINKED = "unlinked"

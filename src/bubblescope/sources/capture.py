@@ -33,6 +33,10 @@ WORK: Final = {**device_time.WORK, "copy": pl.Int8, "stream": pl.Int32, "kernel"
 `Capture.copies`. `stream` is null where nothing needs it. `kernel` is a number that kernels of one name
 share; null for all else, and where the trace does not name them."""
 
+UNIFIED: Final = "unified"
+"""Last word of the sorts of copies that move pages of unified memory: the driver makes them, not a
+call."""
+
 HOST: Final = {
     "process": pl.Int64,
     "thread": pl.Int64,

@@ -34,6 +34,9 @@ _USE_OF: Final = {
 }
 _UNKNOWN: Final = -1
 
+BY_DRIVER: Final = NONE - 1
+"""Stands for the call where none launches anything: the driver moves pages of unified memory."""
+
 
 class Calls(NamedTuple):
     """The calls of one process that may have launched something.
@@ -53,7 +56,7 @@ class Gaps(NamedTuple):
 
     Attributes:
         start_ns, end_ns: Their edges, ascending.
-        call: The call that launched what ends each, or `NONE`.
+        call: The call that launched what ends each, `NONE` if not known, or `BY_DRIVER`.
         stream: The stream of what ends each; `NONE` if not known. None if it does not matter.
         before_ns: When the operation before it on that stream was launched; `NONE` if there is none.
             None if it does not matter.
@@ -87,11 +90,13 @@ def judge(gaps: Gaps, calls: Calls, host: Host) -> Iterator[Bulk | Parts]:
     Yields:
         Pieces that together are the gaps; their details are indices into `Capture.host_names`.
     """
-    linked = gaps.call != NONE
+    linked = gaps.call >= 0
     known = gaps
     if not linked.all():
-        lost, known = gaps.chosen(~linked), gaps.chosen(linked)
-        yield Bulk.of(Use.UNLINKED, lost.start_ns, lost.end_ns)
+        for call, use in ((NONE, Use.UNLINKED), (BY_DRIVER, Use.PAGES)):
+            of = gaps.call == call
+            yield Bulk.of(use, gaps.start_ns[of], gaps.end_ns[of])
+        known = gaps.chosen(linked)
     done = calls.end_ns[known.call]
     slow = np.flatnonzero(done > known.start_ns)  # what ends these was not launched before them
     np.clip(done, known.start_ns, known.end_ns, out=done)

@@ -29,9 +29,9 @@ from bubblescope.model.device_time import NONE, ascending, innermost, lookup
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
 from bubblescope.sources.activities import NO_ACTIVITIES, activities
-from bubblescope.sources.capture import ByProcess
+from bubblescope.sources.capture import UNIFIED, ByProcess
 from bubblescope.sources.clock_shift import shifted
-from bubblescope.sources.gaps import Calls, Gaps, Host, judge
+from bubblescope.sources.gaps import BY_DRIVER, Calls, Gaps, Host, judge
 from bubblescope.sources.projection import pipelined
 from bubblescope.sources.stretch_sums import CODE, Bulk, Parts, Stretches, spent_in
 
@@ -236,6 +236,11 @@ class _Device:
     def gaps(self, idle: Pieces) -> Iterator[Gaps]:
         """Yield the idle stretches, block by block, with what is known of what ends them."""
         streams = before = None
+        call = self.call
+        unified = [at for at, sort in enumerate(self.capture.copies) if sort.endswith(UNIFIED)]
+        moves = self.work["copy"].is_in(unified).fill_null(False).to_numpy()
+        if moves.any():
+            call = np.where(moves, BY_DRIVER, call)
         if self._streams:
             streams = self.work["stream"].fill_null(NONE).to_numpy()
             before = self._before(streams)
@@ -244,7 +249,7 @@ class _Device:
             yield Gaps(
                 start,
                 end,
-                self.call[owner],
+                call[owner],
                 None if streams is None else streams[owner],
                 None if before is None else before[owner],
             )

@@ -35,6 +35,9 @@ DEVICE_ADVICE: Final = {
     Use.LAUNCH_CALL: "Fewer, larger kernels; CUDA graphs launch many with one call.",
     Use.LATENCY: "Kernels are short beside the latency of a launch: CUDA graphs, fused kernels.",
     Use.EVENT_WAIT: "Look at which stream records the event, and whether the wait is needed.",
+    Use.PAGES: (
+        "Prefetch the memory that is used next (cudaMemPrefetchAsync), or keep it on the device."
+    ),
     Use.UNTRACED: "Look at what ran there: a CUDA graph, a host function, or work of another process.",
     Use.UNLINKED: "Begin to trace earlier, and trace the calls of the runtime.",
 }
@@ -52,6 +55,7 @@ DEVICE_HEADLINES: Final = {
     Use.LAUNCH_CALL: "Launch fewer, larger kernels.",
     Use.LATENCY: "Fuse short kernels.",
     Use.EVENT_WAIT: "Look at what streams wait for.",
+    Use.PAGES: "Prefetch unified memory.",
     Use.UNTRACED: "Find out what runs untraced.",
     Use.UNLINKED: "Trace the launches too.",
 }

@@ -63,12 +63,14 @@ _PLACEMENTS: Final = {
 
 
 def inventory(timeline: Timeline, most: int | None = None) -> RenderableType:
-    """Return what the raw traces hold, a line for each process, or else for each file.
+    """Return what the raw traces hold, a line for each process, or else for each file; nothing of none.
 
     Args:
         timeline: The run.
         most: How many lines at most; all if None.
     """
+    if not timeline.run.contents:
+        return Group()
     lines = Table.grid(padding=(0, 2))
     for content in timeline.run.contents[:most]:
         known = content.process is not None

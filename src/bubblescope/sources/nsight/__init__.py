@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import ReadOptions
 
-_SIGNS: Final = (b"META_DATA_EXPORT", b"EXPORT_META_DATA", b"CUPTI_ACTIVITY_KIND", b"NVTX_EVENTS")
+_ABOUT: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+"""Tables that every export has, of this and of earlier versions."""
+_SIGNS: Final = (*map(str.encode, _ABOUT), b"CUPTI_ACTIVITY_KIND", b"NVTX_EVENTS")
 
 
 class NsightSource:
@@ -33,7 +35,9 @@ class NsightSource:
             return True
         head = head_of(path)
         # The names of its tables usually lie in the first pages; SQLite knows where else.
-        return any(sign in head for sign in _SIGNS) or bool(head and table_names(path) & {*EVENTS})
+        return any(sign in head for sign in _SIGNS) or bool(
+            head and table_names(path) & {*EVENTS, *_ABOUT}
+        )
 
     def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
         """Read all exports of one run onto one clock.

@@ -22,6 +22,7 @@ from bubblescope.sources.capture import (
     OPERATORS,
     RANGES,
     SLOW_COPY_NS,
+    UNIFIED,
     WAITS,
     WORK,
     Capture,
@@ -439,7 +440,14 @@ def _alike(piece: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_WAYS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+_WAYS: Final = {
+    1: "HtoD",
+    2: "DtoH",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    **{11 + at: f"{way} {UNIFIED}" for at, way in enumerate(("HtoD", "DtoH", "DtoD"))},
+}
 _HELD: Final = {0: "pageable", 1: "pinned"}
 _COPY_SORTS: Final = (
     *(f"{way} {held}".strip() for way in _WAYS.values() for held in ("", *_HELD.values())),

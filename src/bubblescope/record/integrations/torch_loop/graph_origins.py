@@ -36,6 +36,23 @@ class Work:
         )
 
 
+class Chunk:
+    """A chunk of this rank's models, and how far it has come in the step.
+
+    Attributes:
+        number: Which of its rank's chunks it is.
+        works: Its micro-batches, as far as any step has come.
+        forwards: How many of them have gone forward in the step.
+    """
+
+    __slots__ = ("forwards", "number", "works")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.works: list[Work] = []
+        self.forwards = 0
+
+
 Origin = tuple[int, Work]
 """What made a tensor: the step, and what of it."""
 

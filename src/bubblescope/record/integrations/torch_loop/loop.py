@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import threading
 import time
@@ -15,7 +14,7 @@ from bubblescope.record.buffer import identity_of, place_of
 from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_groups import groups_of
-from bubblescope.record.integrations.torch_loop.graph_origins import Origin, Origins, Work
+from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origin, Origins, Work
 from bubblescope.record.integrations.torch_loop.models import Called, called_of, models_of, parts_of
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.notes import FORWARD, OPTIMIZER
@@ -63,12 +62,10 @@ class Loop:
         """Whether a step has begun that nothing is part of yet, so that it may not come at all."""
         self._recording = False
         """Whether that step is to be recorded."""
-        self._forwards: dict[int | None, int] = {}
-        """Chunk -> how many forwards it has run in the step."""
+        self._chunks: list[Chunk] = []
+        """Those of the models that have been called, by number."""
         self._origin: Origin | None = None
         """What the last forward was."""
-        self._works: dict[int, list[Work]] = {}
-        """Chunk -> its micro-batches, as far as any step has come."""
         self._intake = session.intake
         # Until there is an optimizer, PyTorch may not have been imported as a whole.
         self._origins: Origins
@@ -203,7 +200,8 @@ class Loop:
         if self._step < 0:
             self._introduce()
         self._step += 1
-        self._forwards.clear()
+        for chunk in self._chunks:
+            chunk.forwards = 0
         self._session.begin_step()
 
     def _take_back(self) -> None:
@@ -411,8 +409,8 @@ class Loop:
             return
         first = origin[1].microbatch
         self._session.spoil(first)
-        for chunk in self._forwards:
-            self._forwards[chunk] = min(self._forwards[chunk], first)
+        for chunk in self._chunks:
+            chunk.forwards = min(chunk.forwards, first)
 
     def _forward(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a model, and record it."""
@@ -475,8 +473,9 @@ class Loop:
         """Note what a forward has returned."""
         try:
             work = origin[1]
-            if self._forwards.get(work.chunk, 0) <= work.microbatch:
-                self._forwards[work.chunk] = work.microbatch + 1
+            chunk = self._chunks[work.chunk]
+            if chunk.forwards <= work.microbatch:
+                chunk.forwards = work.microbatch + 1
             self._origins.note(output, origin)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
@@ -500,19 +499,22 @@ class Loop:
         chunk = called.chunk
         if chunk is None:
             chunk = called.chunk = self._free_chunk()
-        number = self._forwards.get(chunk, 0)
-        works = self._works.setdefault(chunk, [])
-        if number >= len(works):
+        number = chunk.forwards
+        if number >= len(chunk.works):
             standing = self._standing
-            stage = None if standing is None else standing.stage + chunk * standing.stages
-            works.append(Work(chunk, number, stage))
-        return self._step, works[number]
+            stage = None if standing is None else standing.stage + chunk.number * standing.stages
+            chunk.works.append(Work(chunk.number, number, stage))
+        return self._step, chunk.works[number]
 
-    def _free_chunk(self) -> int:
+    def _free_chunk(self) -> Chunk:
         """Return the first chunk that is no model's; a job may train one after the other."""
         calls = [model._compiled_call_impl for model in self._there()]  # noqa: SLF001
-        taken = {call.chunk for call in calls if isinstance(call, Called)}
-        return next(chunk for chunk in itertools.count() if chunk not in taken)
+        taken = [call.chunk for call in calls if isinstance(call, Called)]
+        for chunk in self._chunks:
+            if chunk not in taken:
+                return chunk
+        self._chunks.append(Chunk(len(self._chunks)))
+        return self._chunks[-1]
 
     def _backs(self, tensors: Any, *_: Any, **__: Any) -> Sequence[bytes]:
         origin = self._started = self._origins.of(tensors)

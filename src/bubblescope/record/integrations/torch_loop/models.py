@@ -31,12 +31,12 @@ class Called:
             returns what the model does.
 
     Attributes:
-        chunk: Which of its rank's chunks the model is, once that is known.
+        chunk: Which of its rank's chunks the model is, once `notice` has found out.
         notice: What is called.
     """
 
     def __init__(self, model: Any, notice: Callable[..., Any]) -> None:
-        self.chunk: int | None = None
+        self.chunk: Any = None
         self._model = weakref.ref(model)
         self._theirs = model._compiled_call_impl  # noqa: SLF001  the place for it
         self.notice = notice
@@ -48,14 +48,15 @@ class Called:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
         model: Any = self._model()
-        run = self._theirs or model._call_impl  # noqa: SLF001  what it calls without us
         # Where a graph breaks within it, the model is called anew, by what has been compiled.
         if self._compiling() or self._in_compiled() is not None:
-            return run(*args, **kwargs)
-        # A model's shallow copies, such as the replicas of DataParallel, have this too.
+            return (self._theirs or model._call_impl)(*args, **kwargs)  # noqa: SLF001
+        # What was copied from a model, such as the replicas of DataParallel, or took its place with all
+        # that it had, has this too, and may outlive it.
         caller: Any = sys._getframe(1).f_locals.get("self")  # noqa: SLF001  `Module.__call__`
         if caller is not model and hasattr(caller, "_call_impl"):
             return caller._call_impl(*args, **kwargs)  # noqa: SLF001
+        run = self._theirs or model._call_impl  # noqa: SLF001  what it calls without us
         return self.notice(self, run, args, kwargs)
 
     def leave(self) -> None:
