@@ -88,6 +88,16 @@ def test_links_that_lead_back_are_not_followed_for_ever(tmp_path):
             "other.sqlite: is not a trace of a known",
         ),
         ("table.parquet", b"PAR1 hello PAR1", "table.parquet: is not a trace of a known format"),
+        (
+            "report.sqlite",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+            "report.sqlite: is a pointer of Git LFS .* `git lfs pull`",
+        ),
+        ("trace.json", b"PK\x03\x04 and more", "trace.json: is an archive; unpack it"),
+        ("traces.tar.gz", b"\x1f\x8b", "traces.tar.gz: is an archive; unpack it"),
+        ("gemm.ncu-rep", b"NVR\0", "gemm.ncu-rep: is a report of Nsight Compute"),
+        ("events.out.tfevents.17.host.0", b"\x18", "holds scalars of TensorBoard"),
+        ("trace_view.json", b"[]", "trace_view.json: is a text export of Ascend's .* export_type="),
     ],
 )
 def test_what_is_no_trace_is_refused_in_one_sentence(tmp_path, name, content, message):
@@ -102,6 +112,10 @@ def test_a_folder_without_traces_is_refused(tmp_path):
         sources.load(tmp_path)
     (tmp_path / "train.log").write_text("step 1")
     with pytest.raises(SourceError, match="none of the 1 files in it is a trace"):
+        sources.load(tmp_path)
+    (tmp_path / "rank0").mkdir()
+    (tmp_path / "rank0" / "kernel_details.csv").write_text("Name")
+    with pytest.raises(SourceError, match=r"rank0.kernel_details.csv: is a text export"):
         sources.load(tmp_path)
 
 

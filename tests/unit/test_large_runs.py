@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 import pytest
 
-from bubblescope.analysis.idle import in_turn
+from bubblescope.analysis import standard_questions, view
+from bubblescope.analysis.idle import in_turn, step_groups
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.report import Report
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.stragglers import Stragglers
+from bubblescope.analysis.view import View
+from bubblescope.analysis.why import Explanation
 from bubblescope.model import arrays, dependencies, parquet
+from bubblescope.model import timeline as timeline_module
 from bubblescope.model.dependencies import passes
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.timeline import Timeline
+from bubblescope.render.html import page
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
 from dealt_runs import disturbed
 from random_runs import made
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MS = 1_000_000
 
@@ -34,19 +44,30 @@ def copy(timeline: Timeline) -> Timeline:
 
 def asked(timeline: Timeline) -> list[object]:
     """Return what a run is asked, or why it cannot be told."""
-    answers: list[object] = [passes(timeline), Report.of(timeline).to_dict()]
-    try:
-        answers.append(Stragglers.of(timeline).to_dict())
-    except BubblescopeError as error:
-        answers.append(str(error))
-    return answers
+
+    def answered(question: Callable[[Timeline], object]) -> object:
+        try:
+            return question(timeline)
+        except BubblescopeError as error:
+            return str(error)
+
+    report, stragglers = Report.of(timeline).to_dict(), lambda run: Stragglers.of(run).to_dict()
+    return [passes(timeline), report, answered(stragglers), answered(explained)]
+
+
+def explained(timeline: Timeline) -> dict[str, object]:
+    why = Explanation.of(timeline)
+    return {**why.to_dict(gaps=True), "longest": why.longest(10).to_dicts()}
 
 
 @pytest.fixture
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standard_questions, "LARGE", 0)
+    monkeypatch.setattr(view, "LARGE", 0)
     monkeypatch.setattr(arrays, "_BLOCK", 7)
     monkeypatch.setattr(dependencies, "_MANY", 0)
-    monkeypatch.setattr(in_turn, "_SOME", 1)
+    monkeypatch.setattr(step_groups, "_SOME", 1)
+    monkeypatch.setattr(timeline_module, "_MANY", 0)
     monkeypatch.setattr(parquet, "_MANY", 0)
 
 
@@ -58,6 +79,18 @@ def test_answers_are_those_of_a_small_run(seed, request):
     large = asked(copy(timeline))
     assert large[0].equals(small[0])
     assert large[1:] == small[1:]
+
+
+@pytest.mark.usefixtures("all_are_large")
+@pytest.mark.parametrize("seed", [0, 5, 9])
+def test_a_page_is_the_same_whether_its_replays_are_kept(seed, monkeypatch):
+    """Also the lanes of its what-ifs, for which the run is replayed again."""
+    timeline, again = run(seed), []
+    made = in_turn.replays_of
+    monkeypatch.setattr(in_turn, "replays_of", lambda *run: again.append(run) or made(*run))
+    pages = [page.render(View.of(copy(timeline), kept=kept)) for kept in (True, False)]
+    assert pages[0] == pages[1]
+    assert len(again) == 1
 
 
 @pytest.mark.usefixtures("all_are_large")
@@ -77,6 +110,7 @@ def test_its_ledger_is_that_of_all_steps_together():
     assert some.totals().equals(whole.totals())
     assert (some.replay_error, some.present) == (whole.replay_error, whole.present)
     assert (some.replays, whole.replays is None) == (None, False)
+    assert some.gaps.equals(whole.gaps)
 
 
 @pytest.mark.usefixtures("all_are_large")

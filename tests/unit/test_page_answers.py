@@ -251,7 +251,7 @@ def test_of_large_runs_fewer_questions_are_asked(monkeypatch):
     everything = Questions(timeline, known).standard()
     monkeypatch.setattr(standard_questions, "_PLAYED", 9 * len(timeline))
     assert len(Questions(timeline, known).standard()) <= 9
-    monkeypatch.setattr(standard_questions, "_LARGE", 10)
+    monkeypatch.setattr(standard_questions, "LARGE", 10)
     few = Questions(timeline, known)
     found = few.standard()
     assert "run" not in vars(few)  # which takes as long to make as ten answers

@@ -234,7 +234,7 @@ def check(timeline, seed):
             [name for name in rows.columns if name in ("from", "to", "stage", "rank")]
             or rows.columns[0],
         )
-    assert found.gaps.equals(longest(ledger.replays, timeline))
+    assert found.gaps.equals(longest(ledger.gaps_by_part(), timeline))
     wall = wall_clock(timeline, ledger)
     assert (wall is None) == (found.wall is None)
     if wall is not None:

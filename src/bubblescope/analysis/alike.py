@@ -13,7 +13,16 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.chance import OF_MEDIAN, scatter, spread_between
-from bubblescope.analysis.idle.slow_ranks import Work, Worked, slow_ranks, typical_of
+from bubblescope.analysis.idle.slow_ranks import (
+    PLACE,
+    Work,
+    Worked,
+    joined_by_place,
+    places_of,
+    slow_ranks,
+    typical_of,
+    work_by_place,
+)
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, lengths
 from bubblescope.analysis.phase import compared_by_ranks
 from bubblescope.model import units
@@ -24,11 +33,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.idle.counterfactuals import Counterfactuals
+    from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.slow_ranks import SlowRank
     from bubblescope.analysis.idle.task_lengths import Lengths, Typical
-    from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
 _SIGMAS: Final = 6.0
@@ -77,7 +85,7 @@ class Alike(NamedTuple):
         return ", ".join(f"{count:,} {words[standing]}" for count, standing in counts)
 
 
-def alike(timeline: Timeline, known: Counterfactuals | None = None) -> Alike:
+def alike(timeline: Timeline, ledger: Ledger | None = None) -> Alike:
     """Tell the ranks of a run apart.
 
     Odd is a rank that is slower than a healthy one at its stages by a twentieth and by six standard
@@ -88,7 +96,7 @@ def alike(timeline: Timeline, known: Counterfactuals | None = None) -> Alike:
 
     Args:
         timeline: The run.
-        known: Its tasks and their lengths taken apart, if its ledger has done that.
+        ledger: Why its ranks were idle, if that is known: it knows what its tasks take.
     """
     ranks = timeline.ranks.select("rank", "dp").sort("rank")
     idle = [idle_shares(own) for own in compared_by_ranks(timeline, "start_ns", "end_ns")]
@@ -98,9 +106,14 @@ def alike(timeline: Timeline, known: Counterfactuals | None = None) -> Alike:
             standing=pl.lit(Standing.ALIKE.value), reason=none, like=none.cast(pl.Int64)
         )
         return Alike(table.select("rank", "standing", "reason", "like"), {})
-    if known is not None:
-        doing = Doing.of(pl.concat(idle), known.run, known.lengths)
-        return alike_of(timeline, doing, usual_work(known.run), known.slow_ranks)
+    if ledger is not None and ledger.told is not None:
+        doing = Doing(ledger.told.work, pl.concat(idle))
+        places = ledger.typical.places.filter(pl.col("stage") >= 0).select(*PLACE, own="usual")
+        return alike_of(timeline, doing, places, ledger.told.slow_ranks)
+    if ledger is not None:
+        found = ledger.counterfactuals
+        doing = Doing.of(pl.concat(idle), found.run, found.lengths)
+        return alike_of(timeline, doing, usual_work(found.run), found.slow_ranks)
     typical = cast("Typical", typical_of(timeline))
     doings, usual, worked = [], [], []
     for shares, own in zip(idle, compared_by_ranks(timeline, *DURATION), strict=True):
@@ -134,24 +147,13 @@ class Doing(NamedTuple):
             run: The tasks.
             parts: Their lengths taken apart.
         """
-        tasks = pl.DataFrame(
-            {
-                **_places_of(run),
-                "own": run.duration_ns,
-                "was": parts.rank_ns,
-                "healthy": parts.stage_ns,
-            }
-        )
-        return cls(tasks.group_by(_PLACE).agg(pl.col("own", "was", "healthy").sum()), idle)
+        return cls(work_by_place(run, parts), idle)
 
     @classmethod
     def joined(cls, parts: Sequence[Doing]) -> Self:
         """Return that of several parts of a run together, each of whole steps or whole ranks."""
-        work, idle = (pl.concat(frames) for frames in zip(*parts, strict=True))
-        return cls(work.group_by(_PLACE).agg(pl.col("own", "was", "healthy").sum()), idle)
-
-
-_PLACE: Final = ("rank", "stage", "kind")
+        work, idle = zip(*parts, strict=True)
+        return cls(joined_by_place(work), pl.concat(idle))
 
 
 def idle_shares(phase: pl.DataFrame) -> pl.DataFrame:
@@ -165,19 +167,15 @@ def idle_shares(phase: pl.DataFrame) -> pl.DataFrame:
     return phase.group_by("rank", "step").agg(idle=1 - busy / span)
 
 
-def _places_of(run: Durations | MeasuredRun) -> dict[str, Ints]:
-    return {"rank": run.rank, "stage": run.stage, "kind": run.kind}
-
-
 def usual_work(run: Durations | MeasuredRun) -> pl.DataFrame:
     """Return rank, stage, kind and own, the median length of their tasks, where stages are known.
 
     Args:
         run: All tasks of some ranks.
     """
-    tasks = pl.DataFrame({**_places_of(run), "own": run.duration_ns})
+    tasks = pl.DataFrame({**places_of(run), "own": run.duration_ns})
     known = tasks.filter(pl.col("stage") >= 0)
-    return known.group_by(_PLACE).agg(pl.col("own").median())
+    return known.group_by(PLACE).agg(pl.col("own").median())
 
 
 def alike_of(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase, pipelines
+from bubblescope.analysis.phase import of_phase, pipeline_phase, pipelines
 from bubblescope.model import intervals
 from bubblescope.model.remembered import remembered
 from bubblescope.model.timeline import Timeline
@@ -37,6 +37,12 @@ _BETWEEN: Final[dict[str, Any]] = {
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
 }
+_SPANS: Final[dict[str, Any]] = {
+    "step": pl.Int32,
+    "pipeline": pl.Int32,
+    "opens": pl.Int64,
+    "closes": pl.Int64,
+}
 
 
 def between_rounds(timeline: Timeline, apart: pl.DataFrame) -> pl.DataFrame:
@@ -54,8 +60,21 @@ def between_rounds(timeline: Timeline, apart: pl.DataFrame) -> pl.DataFrame:
     if not declared or not timeline.run.common_clock:
         return pl.DataFrame(schema=_BETWEEN)
     tasks = timeline.tasks.select("rank", "step", "kind", "lane", "microbatch", *_EDGES)
+    numbers = tasks.select("step", microbatch=pl.when(of_phase(tasks)).then("microbatch"))
+    if not _of_rounds(numbers, declared).height:
+        return pl.DataFrame(schema=_BETWEEN)
     phase = pipeline_phase(tasks).join(apart, on="rank", maintain_order="left")
     return outside_rounds(phase, declared)
+
+
+def _of_rounds(tasks: pl.DataFrame, microbatches: int) -> pl.DataFrame:
+    """Return the steps that may have rounds of so many, given step and micro-batch of tasks.
+
+    These are some only: a step of rounds has a multiple of a schedule's micro-batches.
+    """
+    highest = tasks.group_by("step").agg(count=pl.col("microbatch").max() + 1).drop_nulls()
+    several = pl.col("count") > microbatches, pl.col("count") % microbatches == 0
+    return highest.filter(several).select("step")
 
 
 def outside_rounds(phase: pl.DataFrame, microbatches: int) -> pl.DataFrame:
@@ -68,11 +87,7 @@ def outside_rounds(phase: pl.DataFrame, microbatches: int) -> pl.DataFrame:
     Returns:
         As `between_rounds`.
     """
-    # Some only: a step of rounds has a multiple of a schedule's micro-batches.
-    highest = phase.group_by("step").agg(count=pl.col("microbatch").max() + 1).drop_nulls()
-    several = highest.filter(
-        pl.col("count") > microbatches, pl.col("count") % microbatches == 0
-    ).select("step")
+    several = _of_rounds(phase, microbatches)
     if not several.height:
         return pl.DataFrame(schema=_BETWEEN)
     of = phase.join(several, on="step", how="semi").with_row_index("at")
@@ -117,6 +132,8 @@ def rounds(timeline: Timeline) -> Rounds:
     """Return what is taken out of a run; of a part of a run, what is of the whole run."""
     apart = pipelines(timeline)
     between = between_rounds(timeline, apart)
+    if not between.height:
+        return Rounds(between, pl.DataFrame(schema=_SPANS))
     phase = pipeline_phase(timeline.tasks.select("rank", "step", "kind", "lane", *_EDGES))
     spans = (
         phase.join(apart, on="rank")

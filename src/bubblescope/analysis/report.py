@@ -91,7 +91,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             .sort("kind")
         )
         used = utilization(timeline, workload)
-        found = study(timeline, also, progress, replayed=False)
+        found = study(timeline, also, progress, replayed=False, explained=False, placed=False)
         progress.begin("adding up whole steps")
         wall = wall_clock(timeline, found.ledger)
         give_back()

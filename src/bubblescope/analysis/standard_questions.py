@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from bubblescope.analysis.whatif import WhatIf, asked_of
+from bubblescope.analysis.whatif import WhatIf, WithoutOne, asked_of
+from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.schedules import SCHEDULES
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.prediction import Prediction
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.together import Change
-    from bubblescope.analysis.whatif_device import DeviceWhatIf
     from bubblescope.model.timeline import Timeline
 
 _PLAYED: Final = 2_500_000
@@ -34,8 +34,8 @@ _PLAYED: Final = 2_500_000
 _LEAST: Final = 6
 """Questions that are asked of a run however large it is; each costs a hundredth of writing its page."""
 
-_LARGE: Final = 500_000
-"""Tasks from which on devices and schedules are not taken apart, which costs as much as ten replays."""
+LARGE: Final = 500_000
+"""Tasks beyond which devices and schedules are not taken apart, which costs as much as ten replays."""
 
 _OPERATIONS: Final = 512
 """Micro-batches of a round, times devices, up to which all schedules are tried."""
@@ -92,12 +92,16 @@ class Questions:
         return asked_of(self._timeline, self._known)
 
     @cached_property
-    def simple(self) -> WhatIf | DeviceWhatIf:
+    def simple(self) -> WhatIf | WithoutOne | DeviceWhatIf:
         """The same; of a large run, without what only other devices, layers and schedules need."""
         ledger = self._known.ledger
-        if ledger is not None and self._known.pipelined and len(self._timeline) > _LARGE:
-            return WhatIf(None, ledger)
+        if ledger is not None and self._known.pipelined and self._large:
+            return WhatIf(None, ledger) if ledger.told is None else WithoutOne(ledger)
         return self.run
+
+    @property
+    def _large(self) -> bool:
+        return len(self._timeline) > LARGE
 
     @cached_property
     def removable(self) -> list[str]:
@@ -141,7 +145,7 @@ class Questions:
             return []
         run, count = self.simple, max(_LEAST, _PLAYED // max(1, len(self._timeline)))
         asked: Iterable[Change] = self._questions()
-        if isinstance(run, WhatIf) and len(self._timeline) > _LARGE:
+        if not isinstance(run, DeviceWhatIf) and self._large:
             asked = (("without", cause) for cause in self.removable)
         found = []
         for change in islice(asked, count):
@@ -183,7 +187,7 @@ class Questions:
                 yield ("moved", 1, longest, target, list(self.layers))
 
 
-def _answered(run: WhatIf | DeviceWhatIf, asked: tuple[Change, ...]) -> Answer:
+def _answered(run: WhatIf | WithoutOne | DeviceWhatIf, asked: tuple[Change, ...]) -> Answer:
     return Answer(asked, run.ask(methodcaller("together", *asked)))
 
 

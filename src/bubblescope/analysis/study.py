@@ -53,6 +53,8 @@ def study(
     progress: Progress = SILENT,
     *,
     replayed: bool = True,
+    explained: bool = True,
+    placed: bool = True,
 ) -> Study:
     """Recognise a run's schedule, replay it, measure the run beside it, and explain what was idle.
 
@@ -60,13 +62,14 @@ def study(
         timeline: The run.
         also: Schedules to try besides the known ones.
         progress: Is told what is being worked out.
-        replayed: Whether replays are asked for afterwards. If not, those of a large run are not kept,
-            nor its tasks where a perfect run has them.
+        replayed: Whether replays are asked for afterwards. If not, those of a large run are not kept.
+        explained: Whether causes are asked for what they cost and what shows them.
+        placed: Whether tasks are asked for where a perfect run has them.
     """
     progress.begin("recognising the schedule")
     recognition = recognise(timeline, also)
     progress.begin("replaying the schedule")
-    best = ideal(timeline, recognition, placed=replayed) if recognition else None
+    best = ideal(timeline, recognition, placed=placed) if recognition else None
     give_back()
     if recognition is not None and not (replayed or recognition.departed):
         recognition = recognition.without_evidence()  # of the order of tasks, which is the plan's
@@ -74,7 +77,10 @@ def study(
     bubbles = bubble_rates(timeline, *((best.steps, best.own) if best else ()))
     give_back()
     progress.begin("explaining idle time")
-    found = (ledger if replayed else ledger_in_turn)(timeline, recognition)
+    if replayed:
+        found = ledger(timeline, recognition)
+    else:
+        found = ledger_in_turn(timeline, recognition, explained=explained)
     if recognition is not None:
         pipelined = recognition.devices > 1
     else:

@@ -12,7 +12,7 @@ from bubblescope.analysis.pairing import pairing
 from bubblescope.analysis.phase import phases
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.reference import IDEAL, reference
-from bubblescope.analysis.standard_questions import Questions
+from bubblescope.analysis.standard_questions import LARGE, Questions
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
 from bubblescope.model.arrays import give_back
@@ -112,6 +112,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         layers: Sequence[int] | None = None,
         read_again: Sequence[str] | None = None,
         against: Comparison | None = None,
+        kept: bool = True,
         progress: Progress = SILENT,
     ) -> View:
         """Work out everything about a run that the page shows.
@@ -124,6 +125,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
             layers: How many layers each stage has, for what-ifs that move some.
             read_again: The arguments with which a command reads the run.
             against: What changed from the run to another, to be shown below it; None for one run.
+            kept: Whether it is kept to be asked more. If not, the replays of a large run are let go of
+                as soon as they have been asked what the page shows.
             progress: Is told what is being worked out.
 
         Raises:
@@ -131,7 +134,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
                 pipeline tasks.
             ScheduleError: The what-if makes no sense for the run.
         """
-        known = study(timeline, also, progress)
+        asks = kept or whatif is not None or beside is not None
+        known = study(timeline, also, progress, replayed=asks or len(timeline) <= LARGE)
         progress.begin("answering what-ifs")
         questions = Questions(timeline, known, layers)
         prediction = _answer(known, questions, whatif) if whatif else None
@@ -164,7 +168,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             links=links_of(timeline),
             phases=phases(timeline.tasks),
             spread=spread_of(timeline.tasks),
-            alike=alike(timeline, None if known.ledger is None else known.ledger.counterfactuals),
+            alike=alike(timeline, known.ledger),
             verdict=verdict,
             questions=questions,
             answers=questions.standard(),

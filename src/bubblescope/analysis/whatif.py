@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
-    from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.idle.ledger import Ledger, Told
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.schedule.recognise import Recognition
@@ -118,7 +118,7 @@ class WhatIf:
         known = timeline.activities if timeline is not None else None
         self._activities = known if activities is None else activities
         self._counterfactuals: Counterfactuals = ledger.counterfactuals
-        self._error = ledger.replay_error
+        self._ledger = ledger
         self.step_ns = self._counterfactuals.run.as_measured.step_ns
         self._recognition = recognition
         chain = Chain.of(self._counterfactuals.run, timeline) if timeline else None
@@ -389,9 +389,7 @@ class WhatIf:
 
     def remedies(self) -> Iterator[Change]:
         """Yield what advice asks of the tasks as they are: without causes, with slow ranks healthy."""
-        for cause in self._counterfactuals.present:
-            if cause not in (Cause.CLOCK, Cause.UNEXPLAINED):
-                yield ("without", cause)
+        yield from removed(self._counterfactuals.present)
         if self._timeline is not None and self._timeline.budget.height:
             yield ("host_never_late",)
         for slow in self._counterfactuals.slow_ranks[:_SLOWEST]:
@@ -455,23 +453,10 @@ class WhatIf:
     def _same(
         self, change: str, needs: str, replay: Callable[[], Replay], predicted: int | None = None
     ) -> Prediction:
-        """Return what a replay of the same tasks says, or is known to say.
-
-        It is played again to be drawn: of the many that advice is made of, none is kept.
-        """
-        run = self._counterfactuals.run
+        """Return what a replay of the same tasks says, or is known to say."""
         if predicted is None:
             predicted = replay().step_ns
-        saved = 1 - predicted / self.step_ns if self.step_ns else 0.0
-        return Prediction(
-            change,
-            needs,
-            self.step_ns,
-            predicted,
-            saved,
-            self._error,
-            lambda timeline: _moved(timeline, run, replay()),
-        )
+        return _of_same(self._ledger, change, needs, (self.step_ns, predicted), replay)
 
     def _lasting(self, change: str, needs: str, duration_ns: Ints) -> Prediction:
         """Return what a replay of the same tasks says when they take so long, n long."""
@@ -697,6 +682,88 @@ class WhatIf:
         return said._replace(error=said.error + chance, chance=chance)
 
 
+class WithoutOne:
+    """Answers what a run would have taken without one of its causes, as its ledger was told.
+
+    Its replays are not kept: a question is answered as `WhatIf` does, and only to draw the answer the
+    run is replayed again.
+
+    Args:
+        ledger: The run's ledger, with what was asked of its replays.
+
+    Attributes:
+        step_ns, span, open: As of `WhatIf`.
+    """
+
+    span = WhatIf.span
+    open = WhatIf.open
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        shares = _told(ledger).shares
+        self.step_ns = shares.step_ns
+        self._saved_ns = {share.cause: share.last_ns for share in shares.shares}
+
+    def ask(self, question: Question) -> Prediction:
+        """Answer a question."""
+        return question(self)
+
+    def together(self, change: Change) -> Prediction:
+        """Answer what it would have taken with a change that is one of `remedies`."""
+        cause = Cause(change[1])
+        predicted = self.step_ns - self._saved_ns[cause]
+
+        def replay() -> Replay:
+            found = self._ledger.counterfactuals
+            return found.with_causes(frozenset(found.present) - {cause})
+
+        said, needs = f"without {cause.value}", _NEEDS.get(cause, "")
+        return _of_same(self._ledger, said, needs, (self.step_ns, predicted), replay)
+
+    def remedies(self) -> Iterator[Change]:
+        """Yield what can be asked."""
+        yield from removed(self._ledger.present)
+
+
+def _told(ledger: Ledger) -> Told:
+    if ledger.told is None:
+        raise ValueError("what causes cost was not asked for")
+    return ledger.told
+
+
+def removed(present: Sequence[Cause]) -> Iterator[Change]:
+    """Yield the questions after a run without each of its causes that can be removed."""
+    for cause in present:
+        if cause not in (Cause.CLOCK, Cause.UNEXPLAINED):
+            yield ("without", cause)
+
+
+def _of_same(
+    ledger: Ledger, change: str, needs: str, times_ns: tuple[int, int], replay: Callable[[], Replay]
+) -> Prediction:
+    """Return what a replay of the same tasks says.
+
+    It is played again to be drawn: of the many that advice is made of, none is kept.
+
+    Args:
+        ledger: Of the run.
+        change: As of `Prediction`.
+        needs: Likewise.
+        times_ns: How long a step took, and takes in the replay.
+        replay: Makes it.
+    """
+    measured, predicted = times_ns
+    return Prediction(
+        change,
+        needs,
+        measured,
+        predicted,
+        1 - predicted / measured if measured else 0.0,
+        ledger.replay_error,
+        lambda timeline: _moved(timeline, ledger.counterfactuals.run, replay()),
+    )
+
+
 def _called(name: str | Plan) -> str:
     return name.name if isinstance(name, Plan) else named(name).name
 
@@ -890,7 +957,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
             TimelineError: It has neither pipeline tasks of ranks that share a clock nor device work.
             ScheduleError: A question makes no sense for the run.
         """
-        known = study(timeline, also, progress)
+        known = study(timeline, also, progress, placed=False)
         progress.begin("answering what-ifs")
         run = asked_of(timeline, known, activities)
         notices = () if isinstance(run, DeviceWhatIf) else known.bubbles.notices

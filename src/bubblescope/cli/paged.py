@@ -102,8 +102,8 @@ class Wanted(NamedTuple):
             },
         )
 
-    def view(self, progress: Progress) -> View:
-        """Work out all that the page shows."""
+    def view(self, progress: Progress, *, kept: bool) -> View:
+        """Work out all that the page shows; `kept` as of `View.of`."""
         against = None
         if self.after is not None:
             against = Comparison.of(
@@ -113,4 +113,4 @@ class Wanted(NamedTuple):
                 also=self.given["also"],
                 progress=progress,
             )
-        return View.of(self.timeline, against=against, progress=progress, **self.given)
+        return View.of(self.timeline, against=against, kept=kept, progress=progress, **self.given)

@@ -43,7 +43,7 @@ def serve(paths: tuple[str, ...], port: int, show: bool, **options: Any) -> None
         else:
             wanted = Wanted.of(paths, options)
             with Bar(quiet=quiet) as bar:
-                shown = wanted.view(bar)
+                shown = wanted.view(bar, kept=True)
                 bar.begin("packing the page")
                 run = PageData.of(shown, title=wanted.title, kernels=wanted.kernels)
             warn(wanted.timeline, quiet=quiet)

@@ -50,7 +50,7 @@ def view(paths: tuple[str, ...], output: Path | None, show: bool, **options: Any
     target = output_path(paths, output, ".html")
     with writing(target, quiet=options["quiet"]) as bar:
         page.write(
-            wanted.view(bar),  # given up: it is large
+            wanted.view(bar, kept=False),  # given up: it is large
             target,
             title=wanted.title,
             kernels=wanted.kernels,

@@ -60,17 +60,24 @@ def blocks_of_ranks(tasks: pl.DataFrame) -> Iterator[pl.DataFrame]:
         low = high
 
 
-def at_once(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+def at_once(
+    work: Callable[[_Item], _Result], items: Sequence[_Item], most: int | None = None
+) -> list[_Result]:
     """Return what some work makes of each item, on as many threads as this process may have.
 
     That is one for each processor, or as many as Polars has, where `POLARS_MAX_THREADS` says it: then
     other processes are at work beside this one.
 
     Operations on long arrays leave other threads to run meanwhile; so `work` should be little else.
+
+    Args:
+        work: The work.
+        items: The items.
+        most: How many may be worked on at once, where each takes much memory.
     """
-    most = os.environ.get("POLARS_MAX_THREADS", "")
-    available = cores()
-    workers = min(len(items), int(most) if most.isdecimal() else available, available)
+    allowed = os.environ.get("POLARS_MAX_THREADS", "")
+    available = cores() if most is None else min(cores(), most)
+    workers = min(len(items), int(allowed) if allowed.isdecimal() else available, available)
     if workers < 2:
         return [work(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none

@@ -31,6 +31,8 @@ from bubblescope.model.typed import UnfitError, typed
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from bubblescope.model.arrays import Ints
+
 KIND_DTYPE: Final = pl.Enum([kind.value for kind in Kind])
 LANE_DTYPE: Final = pl.Enum([lane.value for lane in Lane])
 
@@ -210,7 +212,7 @@ class Timeline:
         if checks:
             _check(tasks, ranks, beside)
         self.remembered = {}
-        self.tasks = in_order(tasks, "rank", "lane", "start_ns", "end_ns")
+        self.tasks = _unfilled(in_order(tasks, "rank", "lane", "start_ns", "end_ns"))
         self.ranks = ranks.sort("rank")
         self.run = run.encodable() if run is not None else Run()
         for name, frame in beside.items():
@@ -280,6 +282,21 @@ class Timeline:
             return 0
         low = min(int(frame["start_ns"].min()) for frame in edges)  # type: ignore[arg-type]
         return max(int(frame["end_ns"].max()) for frame in edges) - low  # type: ignore[arg-type]
+
+    def of_rows(self, rows: Ints) -> Timeline:
+        """Return some of its tasks with all ranks, and nothing of the other tables.
+
+        They keep the rules that all kept, so these are not looked at again.
+
+        Args:
+            rows: Which, ascending.
+        """
+        part = copy(self)
+        part.remembered = {}
+        part.tasks = self.tasks[rows]
+        for name, table in self.tables.items():
+            setattr(part, name, table.clear())
+        return part
 
     def slice(
         self,
@@ -574,6 +591,18 @@ def _conform(
             row = conformed[name].is_null().arg_true()[0]
             raise TimelineError(f"{table} row {row}: {name} must not be null")
     return conformed
+
+
+_MANY: Final = 1 << 17
+"""Rows from which on columns of nothing are worth a thought."""
+
+
+def _unfilled(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame of which columns without any value take no memory, nor do rows chosen of them."""
+    if frame.height < _MANY:
+        return frame
+    empty = (name for name in frame.columns if frame[name].null_count() == frame.height)
+    return frame.with_columns(pl.lit(None, frame.schema[name]).alias(name) for name in empty)
 
 
 def _converted(frame: pl.DataFrame, schema: Mapping[str, pl.DataType], table: str) -> pl.DataFrame:

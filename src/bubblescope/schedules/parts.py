@@ -16,6 +16,8 @@ from bubblescope.model.ordering import order_of_runs
 from bubblescope.schedules.replay import Edges, Graph
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bubblescope.model.arrays import Ints
 
 
@@ -26,6 +28,7 @@ class Parts:
         edges: What waits for what, e edges; both are of the same part. The edges of a part stay in
             their order.
         bounds: The first operation of each of k parts, and their number n.
+        like: Graphs that parts may be like.
 
     Attributes:
         edges: As above.
@@ -37,35 +40,41 @@ class Parts:
         ScheduleError: Operations wait for each other in a circle.
     """
 
-    def __init__(self, edges: Edges, bounds: Ints) -> None:
+    def __init__(self, edges: Edges, bounds: Ints, like: Sequence[Graph] = ()) -> None:
         self.edges = edges
         self.operations = [slice(*both) for both in pairwise(bounds.tolist())]
         part = np.searchsorted(bounds, edges.source, "right") - 1
         ends = np.cumsum(np.bincount(part, minlength=len(self.operations)))
         self.own: list[Ints] = np.split(order_of_runs(part).astype(np.int32), ends[:-1])
-        self.graphs = self._made(at_once(self._local, range(len(self.operations))))
+        self.graphs = self._made(at_once(self._local, range(len(self.operations))), like)
 
     @property
     def bounds(self) -> Ints:
         """The first operation of each part, and the number of all."""
         return np.array([0, *(rows.stop for rows in self.operations)])
 
-    def _made(self, local: list[Edges]) -> list[Graph]:
+    def _made(self, local: list[Edges], like: Sequence[Graph]) -> list[Graph]:
         """Return the graph of each part, the same for those that are like the ones before them.
 
         Args:
             local: The edges of each, as `_local` returns them.
+            like: As above.
         """
         counts = [rows.stop - rows.start for rows in self.operations]
         first = list(range(len(local)))  # the first of the parts that each is like
         for index in first[1:]:
             before = first[index - 1]
-            same = map(np.array_equal, local[index], local[before])
-            if counts[index] == counts[before] and all(same):
+            if counts[index] == counts[before] and _same(local[index], local[before]):
                 first[index] = before
+
+        def made(index: int) -> Graph:
+            for graph in like:
+                if graph.count == counts[index] and _same(graph.edges, local[index]):
+                    return graph
+            return Graph(counts[index], local[index])
+
         kinds = sorted(set(first))
-        made = at_once(lambda index: Graph(counts[index], local[index]), kinds)
-        graphs = dict(zip(kinds, made, strict=True))
+        graphs = dict(zip(kinds, at_once(made, kinds), strict=True))
         return [graphs[index] for index in first]
 
     def _local(self, index: int) -> Edges:
@@ -102,3 +111,7 @@ class Parts:
 
         at_once(one, range(len(self.operations)))
         return starts, ends
+
+
+def _same(one: Edges, other: Edges) -> bool:
+    return all(map(np.array_equal, one, other))

@@ -22,6 +22,7 @@ from bubblescope.names.parser import NameParser
 from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen, is_older_half
 from bubblescope.sources.dataset.store import is_address
 from bubblescope.sources.inventory import unmatched
+from bubblescope.sources.near_misses import near_miss
 from bubblescope.sources.source import LoadOptions, ReadOptions, Source
 from bubblescope.sources.step_agreement import agreed
 
@@ -406,6 +407,9 @@ def _walk(
 
 def _nothing_in(path: Path, members: list[Path]) -> SourceError:
     reads = "; ".join(f"{name}: {source.summary}" for name, source in sorted(SOURCES.items()))
+    for member in members if path.is_dir() else [path]:
+        if member.is_file() and (said := near_miss(member)) is not None:
+            return SourceError(member, said)
     if path.is_dir():
         what = (
             f"none of the {len(members)} files in it is a trace"

@@ -32,7 +32,7 @@ from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints, Mask
     from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.replay import Graph
 
 _INTERVAL: Final = ("rank", "start_ns", "end_ns")
 _SENDS: Final = [Kind.SEND_FORWARD.value, Kind.SEND_BACKWARD.value]
@@ -86,6 +87,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         timeline: Timeline,
         recognition: Recognition | None,
         known: Known | None = None,
+        like: Sequence[Graph] = (),
     ) -> Self | None:
         """Measure a run; None if it has no pipeline tasks, or its ranks share no clock.
 
@@ -94,12 +96,14 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
             recognition: The schedule that it followed; its order is kept where `Cause.ORDER` is left
                 out.
             known: As of `measured_run`.
+            like: Likewise.
         """
         if not timeline.run.common_clock:
             return None
         shorter = closed(timeline)
-        run = measured_run(shorter, known)
-        give_back()
+        run = measured_run(shorter, known, like)
+        if known is None:  # of a part, what it leaves is used again for the next
+            give_back()
         if run is None:
             return None
         typical = known.typical if known else Typical.of(Medians.of(run))
@@ -117,7 +121,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         there = {cause for cause, any_made in made.items() if any_made}
         there |= later.keys() | {cause for cause, ns in sent.items() if ns.any()}
         present = tuple(cause for cause in ADDED if cause in there)
-        give_back()
+        if known is None:
+            give_back()
         return cls(run, timeline, typical, parts, present, between, sent, later, pauses, planned)
 
     def parts(self) -> Iterator[Self]:

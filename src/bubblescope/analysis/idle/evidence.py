@@ -118,18 +118,31 @@ _PLACE: Final = ("rank", "lane", "start_ns", "end_ns")
 
 
 def _merged(rows: pl.DataFrame, kind: _Kind, place: tuple[str, ...]) -> pl.DataFrame:
-    """Return one row for each of what tells rows apart."""
-    largest = () if kind.most is None else (kind.most,)
-    order = (*kind.by, *largest, *place)
-    ordered = rows.sort(order, descending=[name in largest for name in order])
-    values = [
-        pl.col(name).sum() if name in kind.sums else pl.col(name).first()
-        for name in rows.columns
-        if name not in kind.by
-    ]
-    if not kind.by:
-        return ordered.select(values) if ordered.height else ordered
-    return ordered.group_by(kind.by, maintain_order=True).agg(values)
+    """Return one row for each of what tells rows apart, by that.
+
+    Only those rows are sorted that can be the one whose task is kept: there may be millions.
+    """
+    if not rows.height:
+        return rows
+    by, sums = list(kind.by), list(kind.sums)
+
+    def within(value: pl.Expr) -> pl.Expr:
+        return value.over(by) if by else value
+
+    first = rows.drop(sums)
+    if kind.most is not None:
+        first = first.filter(pl.col(kind.most) == within(pl.col(kind.most).max()))
+    if len(place) == 1:
+        first = first.filter(pl.col(place) == within(pl.col(place).min()))
+    first = first.sort(*by, *place)
+    values = [name for name in rows.columns if name not in by]
+    if not by:
+        return pl.concat([first.head(1), rows.select(pl.col(sums).sum())], how="horizontal").select(
+            values
+        )
+    first = first.group_by(by, maintain_order=True).first()
+    added = rows.group_by(by).agg(pl.col(sums).sum())
+    return first.join(added, on=by, maintain_order="left").select(*by, *values)
 
 
 def _rows(found: Counterfactuals, cause: Cause) -> pl.DataFrame:

@@ -3,117 +3,176 @@
 What a run is replayed with takes some times as much memory as its tasks. Steps are replayed each by
 itself, told what they have to know of the others (`bubblescope.analysis.idle.known`). So a question
 that asks for no replay afterwards needs only that of some steps at a time, and its answer is the same.
+What is asked of all replays, such as what causes cost, is asked of each before it is let go of.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.beside import names_of
-from bubblescope.analysis.between_rounds import closed, rounds
+from bubblescope.analysis.between_rounds import closed
+from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
+from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.known import Known, Ways, still_before
-from bubblescope.analysis.idle.ledger import Entries, Ledger, ledger
+from bubblescope.analysis.idle.ledger import (
+    Entries,
+    Ledger,
+    Replays,
+    Told,
+    laid_out,
+    ledger,
+    replays_of,
+)
 from bubblescope.analysis.idle.measured_run import Linked
+from bubblescope.analysis.idle.shares import Lasting, Sets, shares_of
+from bubblescope.analysis.idle.slow_ranks import joined_by_place, slow_ranks, work_by_place
+from bubblescope.analysis.idle.step_groups import NOBODY, StepGroups, groups_of
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical
-from bubblescope.analysis.phase import compared_by_ranks, pipelines, step_facts
-from bubblescope.analysis.schedule.observe import seen
-from bubblescope.model.arrays import give_back
-from bubblescope.model.kinds import COMPUTE_KINDS, Lane
-from bubblescope.model.remembered import told
-from bubblescope.model.timeline import Timeline
+from bubblescope.analysis.phase import compared_by_ranks, pipelines
+from bubblescope.model.arrays import at_once, give_back
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection
+
+    from typing_extensions import Self
 
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.replay import Graph
 
-_SOME: Final = 1 << 17
-"""Tasks that are looked at at a time, about: fewer take longer in all."""
+_Seen = TypeVar("_Seen")
 
-_GROUPS: Final = 8
-"""Groups of steps at most, each of which is chosen among all tasks."""
-
-_TELLING: Final = (step_facts, seen, names_of, pipelines, rounds)
-"""What parts are told of the whole."""
-
-_NOBODY: Final = -1
-
-_PASS: Final = pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS])
+_AT_ONCE: Final = 2
+"""Groups that are looked at at the same time, on as many processors."""
 
 
-def ledger_in_turn(timeline: Timeline, recognition: Recognition | None) -> Ledger | None:
+def ledger_in_turn(
+    timeline: Timeline, recognition: Recognition | None, *, explained: bool = False
+) -> Ledger | None:
     """Return what `bubblescope.analysis.idle.ledger.ledger` does, of a large run without its replays.
 
     Args:
         timeline: The run.
         recognition: The schedule that it followed.
+        explained: Whether causes are asked for what they cost and what shows them.
     """
-    groups = _groups(timeline)
+    groups = groups_of(timeline)
     if len(groups) < 2 or not timeline.run.common_clock:
         return ledger(timeline, recognition)
-    known = _known(timeline, groups)
+    parts = StepGroups(timeline, groups)
+    known = _known(timeline, parts)
     if known is None:
         return None
-    entries = []
-    for part, rows in _parts(timeline, groups):
-        own = None if recognition is None else _of_rows(recognition, rows)
-        found = Counterfactuals.of(part, own, known)
-        if found is not None:
-            entries.append(Entries.of(found)[0])
-        del found
-        give_back()
-    return Ledger.of(Entries.joined(entries), known.typical) if entries else None
 
+    def looked_at(found: Counterfactuals, rows: Ints) -> tuple[Entries, _Sums | None]:
+        entered, stretches = Entries.of(found)
+        return entered, _Sums.of(found, stretches, rows) if explained else None
 
-def _groups(timeline: Timeline) -> list[list[int]]:
-    """Return the steps of a run in groups of about as many; one group if it is not worth more."""
-    steps = timeline.steps
-    count = min(len(steps), _GROUPS, len(timeline) // _SOME)
-    return [group.tolist() for group in np.array_split(np.array(steps), max(1, count))]
+    # Two take more memory than one, so only what takes much time is done of two at the same time.
+    made = _of_each(parts, recognition, known, looked_at, most=_AT_ONCE if explained else 1)
+    if not made:
+        return None
+    entered, told = Entries.joined([entered for entered, _ in made]), None
+    if explained:
+        sums = [one for _, one in made if one is not None]
+        lasting = Lasting.joined([one.lasting for one in sums])
+        steps = lasting.telling(entered.causes)
 
+        def replayed(found: Counterfactuals, _: Ints) -> Sets:
+            return Sets.of(found.only(steps), entered.causes)
 
-def _parts(timeline: Timeline, groups: list[list[int]]) -> Iterator[tuple[Timeline, Ints]]:
-    """Yield the tasks of each group of steps, told of the whole run, and their rows in it.
-
-    What belongs to no step is with the group in whose time it began; what is no pass and overlaps the
-    time of a group stands beside it, as ranks are in it meanwhile, with rows of -1.
-    """
-    tasks = timeline.tasks
-    group_of = {step: group for group, steps in enumerate(groups) for step in steps}
-    stepped = tasks.select("step", "start_ns").drop_nulls("step")
-    opens = stepped.group_by("step").agg(pl.col("start_ns").min()).sort("start_ns")
-    del stepped
-    began = np.searchsorted(opens["start_ns"].to_numpy(), tasks["start_ns"].to_numpy(), "right")
-    by_time = opens["step"].replace_strict(group_of, return_dtype=pl.Int8).to_numpy()
-    owner = (
-        tasks["step"]
-        .replace_strict(group_of, default=None, return_dtype=pl.Int8)
-        .zip_with(tasks["step"].is_not_null(), pl.Series(by_time[np.maximum(began - 1, 0)]))
-        .to_numpy()
-    )
-    del began
-    known = {look: look(timeline) for look in _TELLING}
-    passes = _PASS & (pl.col("lane") == Lane.COMPUTE.value)
-    beside = tasks.select(~passes).to_series().to_numpy()
-    for group in range(len(groups)):
-        first, last = (
-            tasks.filter(pl.Series(owner == group))
-            .select(pl.col("start_ns").min(), pl.col("end_ns").max())
-            .row(0)
+        sets = _of_each(parts, recognition, known, replayed, steps)
+        told = Told(
+            shares=shares_of(lasting, Sets.joined(sets)),
+            evidence=Evidence.joined([one.evidence for one in sums]),
+            slow_ranks=slow_ranks(entered.work, known.typical),
+            work=joined_by_place([one.work for one in sums]),
+            gaps=tuple(gaps for one in sums for gaps in one.gaps),
         )
-        near = tasks.select((pl.col("end_ns") > first) & (pl.col("start_ns") < last)).to_series()
-        rows = np.flatnonzero((owner == group) | (beside & near.to_numpy()))
-        part = Timeline(tasks[rows], timeline.ranks, timeline.run)
-        yield told(part, known), np.where(owner[rows] == group, rows, _NOBODY)
+    return Ledger.of(
+        entered, known.typical, again=partial(replays_of, timeline, recognition), told=told
+    )
 
 
-def _known(timeline: Timeline, groups: list[list[int]]) -> Known | None:
+class _Sums(NamedTuple):
+    """What some steps say of causes.
+
+    Attributes:
+        lasting: How long they are without each.
+        evidence: What shows each.
+        work, gaps: As of `Told`.
+    """
+
+    lasting: Lasting
+    evidence: Evidence
+    work: pl.DataFrame
+    gaps: list[pl.DataFrame]
+
+    @classmethod
+    def of(cls, found: Counterfactuals, stretches: Any, rows: Ints) -> Self:
+        """Look at some steps.
+
+        Args:
+            found: What they would have been without causes.
+            stretches: As of `Replays`.
+            rows: Of their tasks in the run.
+        """
+        row = pl.Series(rows, dtype=pl.Int32)
+        gaps = laid_out(Replays(found, stretches))
+        return cls(
+            Lasting.of(found),
+            Evidence.of_steps(found.timeline, found, ADDED),
+            work_by_place(found.run, found.lengths),
+            [
+                part.with_columns(task=row.gather(part["task"]), root=row.gather(part["root"]))
+                for part in gaps
+            ],
+        )
+
+
+def _of_each(
+    parts: StepGroups,
+    recognition: Recognition | None,
+    known: Known,
+    look: Callable[[Counterfactuals, Ints], _Seen],
+    steps: Collection[int | None] | None = None,
+    most: int = _AT_ONCE,
+) -> list[_Seen]:
+    """Return what is seen of what steps would have been without causes, some at a time.
+
+    Args:
+        parts: All of them.
+        recognition: The schedule that the run followed.
+        known: What they tell each other.
+        look: Looks at some, given the rows of their tasks too.
+        steps: Only parts that have any of these; all if left out.
+        most: How many are looked at at the same time.
+    """
+    graphs: list[Graph] = []
+
+    def seen_of(part: int) -> _Seen | None:
+        timeline, rows = parts.tasks(part)
+        own = None if recognition is None else _of_rows(recognition, rows)
+        found = Counterfactuals.of(timeline, own, known, graphs)
+        del timeline
+        if found is None:
+            return None
+        graphs[:] = found.run.graph.graphs[-1:]
+        return look(found, rows)
+
+    made = at_once(seen_of, parts.having(steps), most)
+    give_back()
+    return [one for one in made if one is not None]
+
+
+def _known(timeline: Timeline, parts: StepGroups) -> Known | None:
     """Return what groups of steps are told of each other; None if there are no pipeline tasks."""
     spans, medians = [], []
     for own in compared_by_ranks(closed(timeline), *DURATION):
@@ -123,13 +182,14 @@ def _known(timeline: Timeline, groups: list[list[int]]) -> Known | None:
     if not spans:
         return None
     still = still_before(pl.concat(spans).join(pipelines(timeline), on="rank"))
-    ways = []
-    for part, _ in _parts(timeline, groups):
-        linked = Linked.of(closed(part), still)
-        if linked is not None:
-            ways.append(linked.ways(part))
-        del linked
-        give_back()
+
+    def ways_of(part: int) -> Ways | None:
+        tasks, _ = parts.tasks(part)
+        linked = Linked.of(closed(tasks), still)
+        return None if linked is None else linked.ways(tasks)
+
+    ways = [one for one in map(ways_of, parts.having(None)) if one is not None]
+    give_back()
     return Known(still, Ways.joined(ways), Typical.of(Medians.joined(medians)))
 
 
@@ -143,7 +203,7 @@ def _of_rows(recognition: Recognition, rows: Ints) -> Recognition:
     if not recognition.departed:
         return recognition  # nobody asks for the order of tasks
     observed = recognition.observed
-    place = np.full(max(int(rows.max()), int(observed.task.max())) + 1, _NOBODY, np.int32)
+    place = np.full(max(int(rows.max()), int(observed.task.max())) + 1, NOBODY, np.int32)
     own = rows >= 0
     place[rows[own]] = np.flatnonzero(own)
     there = place[observed.task] >= 0

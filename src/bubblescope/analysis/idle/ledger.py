@@ -35,12 +35,14 @@ from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.timeline import TASK_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from bubblescope.analysis.idle.evidence import Evidence
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
+    from bubblescope.analysis.idle.shares import Shares
     from bubblescope.analysis.idle.slow_ranks import SlowRank
     from bubblescope.analysis.idle.task_lengths import Typical
     from bubblescope.analysis.schedule.recognise import Recognition
@@ -69,6 +71,24 @@ class Replays(NamedTuple):
     stretches: tuple[_Stretches, ...]
 
 
+class Told(NamedTuple):
+    """What replays said of their causes before they were let go of.
+
+    Attributes:
+        shares: What each cause costs.
+        evidence: What shows it.
+        slow_ranks: As of `Counterfactuals`.
+        work: What tasks of each rank, stage and kind took, as `work_by_place` returns it.
+        gaps: The rows of `Ledger.gaps`, some steps at a time.
+    """
+
+    shares: Shares
+    evidence: Evidence
+    slow_ranks: list[SlowRank]
+    work: pl.DataFrame
+    gaps: tuple[pl.DataFrame, ...]
+
+
 class Entries(NamedTuple):
     """What steps enter into the ledger of their run.
 
@@ -92,6 +112,11 @@ class Entries(NamedTuple):
     between: pl.DataFrame
     work: Work
 
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Those of `present`, in the order in which they are added."""
+        return tuple(cause for cause in ADDED if cause in self.present)
+
     @classmethod
     def of(cls, found: Counterfactuals) -> tuple[Self, tuple[_Stretches, ...]]:
         """Look at some steps.
@@ -104,7 +129,6 @@ class Entries(NamedTuple):
         """
         run = found.run
         made = at_once(_Explained.of, list(found.parts()))
-        give_back()
         steps = {
             "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]),
             "pipeline": pl.Series(run.pipeline, dtype=pl.Int32),
@@ -165,7 +189,9 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
         slow_ranks: The ranks that are slower than healthy ones, slowest first, if any idle time is
             because of such.
         phases, between: As of `Entries`.
-        replays: What it was made of; None of a run that was looked at in parts, none of which is kept.
+        replays: What it was made of; None where none of that was kept.
+        again: Makes that again, of a run that is here but was replayed some steps at a time; else None.
+        told: What such replays said of causes, if they were asked.
     """
 
     table: pl.DataFrame
@@ -180,15 +206,27 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
     phases: pl.DataFrame
     between: pl.DataFrame
     replays: Replays | None
+    again: Callable[[], Replays] | None
+    told: Told | None
 
     @classmethod
-    def of(cls, entries: Entries, typical: Typical, replays: Replays | None = None) -> Self:
+    def of(
+        cls,
+        entries: Entries,
+        typical: Typical,
+        replays: Replays | None = None,
+        *,
+        again: Callable[[], Replays] | None = None,
+        told: Told | None = None,
+    ) -> Self:
         """Close the ledger of a run.
 
         Args:
             entries: What all of its steps enter.
             typical: What its tasks take, as a rule.
             replays: What the entries were made of, if that is kept.
+            again: Makes that again, where it is not kept and can be made.
+            told: What was asked of it before it was let go of.
         """
         table, error = entries.table, entries.errors.sort("step", "pipeline")["error"].to_numpy()
         slowed = (table["cause"] == Cause.SLOW_RANK.value).any()
@@ -199,20 +237,22 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
             worst_error=float(error.max()),
             steps=entries.errors["step"].n_unique(),
             left_out=entries.left_out,
-            present=tuple(cause for cause in ADDED if cause in entries.present),
+            present=entries.causes,
             typical=typical,
             slow_ranks=tuple(slow_ranks(entries.work, typical)) if slowed else (),
             phases=entries.phases,
             between=entries.between,
             replays=replays,
+            again=again,
+            told=told,
         )
 
     @property
     def counterfactuals(self) -> Counterfactuals:
-        """The replays behind it.
+        """The replays behind it; made again where they were not kept, which takes as much memory.
 
         Raises:
-            TimelineError: The run was looked at in parts.
+            TimelineError: The run was looked at in parts that are not here.
         """
         return self._replays.counterfactuals
 
@@ -221,13 +261,15 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
         """What the gaps of the run are made of, part by part; raises as `counterfactuals`."""
         return self._replays.stretches
 
-    @property
+    @cached_property
     def _replays(self) -> Replays:
-        if self.replays is None:
-            raise TimelineError(
-                "the run was looked at in parts, none of which is kept; ask for some of its steps"
-            )
-        return self.replays
+        if self.replays is not None:
+            return self.replays
+        if self.again is not None:
+            return self.again()
+        raise TimelineError(
+            "the run was looked at in parts, none of which is kept; ask for some of its steps"
+        )
 
     @cached_property
     def gaps(self) -> pl.DataFrame:
@@ -241,7 +283,7 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def gaps_by_part(self) -> Iterator[pl.DataFrame]:
         """Yield the rows of `gaps` some steps at a time, so that not all need be there at once."""
-        return laid_out(self._replays)
+        return laid_out(self._replays) if self.told is None else iter(self.told.gaps)
 
     def totals(self) -> pl.DataFrame:
         """Return idle_ns and its share of all by cause, largest first.
@@ -281,7 +323,16 @@ def ledger(timeline: Timeline, recognition: Recognition | None) -> Ledger | None
     if found is None:
         return None
     entries, stretches = Entries.of(found)
+    give_back()
     return Ledger.of(entries, found.typical, Replays(found, stretches))
+
+
+def replays_of(timeline: Timeline, recognition: Recognition | None) -> Replays:
+    """Return what the ledger of a run is made of, which has one; arguments as of `ledger`."""
+    made = ledger(timeline, recognition)
+    if made is None or made.replays is None:
+        raise ValueError("what was replayed once can be replayed again")
+    return made.replays
 
 
 class _Explained(NamedTuple):

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.analysis.idle.causes import INHERENT
-from bubblescope.analysis.idle.ledger import laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bubblescope.analysis.idle.ledger import Replays
     from bubblescope.model.timeline import Timeline
 
 MOST: Final = 1_000
@@ -21,11 +19,13 @@ MOST: Final = 1_000
 _INHERENT: Final = [cause.value for cause in INHERENT]
 
 
-def longest(replays: Replays, timeline: Timeline, count: int = MOST) -> pl.DataFrame:
+def longest(
+    ledger_gaps: Iterable[pl.DataFrame], timeline: Timeline, count: int = MOST
+) -> pl.DataFrame:
     """Return the longest stretches of idle time that are not inherent to the schedule.
 
     Args:
-        replays: What the ledger is made of.
+        ledger_gaps: Those of a ledger, some at a time.
         timeline: The run.
         count: How many.
 
@@ -35,8 +35,7 @@ def longest(replays: Replays, timeline: Timeline, count: int = MOST) -> pl.DataF
     """
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
     parts = (
-        part.filter(~pl.col("cause").is_in(_INHERENT)).with_columns(length)
-        for part in laid_out(replays)
+        part.filter(~pl.col("cause").is_in(_INHERENT)).with_columns(length) for part in ledger_gaps
     )
     found = _first(parts, count)
     tasks = timeline.tasks

@@ -32,11 +32,14 @@ from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Self
 
     from bubblescope.analysis.idle.known import Known
     from bubblescope.model.arrays import Ints, Mask, Numbers
     from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.replay import Graph
 
 _NOTHING: Final = -1
 
@@ -321,7 +324,9 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
     return Replay(start, end, gap, tail, length)
 
 
-def measured_run(timeline: Timeline, known: Known | None = None) -> MeasuredRun | None:
+def measured_run(
+    timeline: Timeline, known: Known | None = None, like: Sequence[Graph] = ()
+) -> MeasuredRun | None:
     """Return the graph of a run; None if it has no pipeline tasks or its ranks share no clock.
 
     Steps that only some of the ranks have are left out, as of bubble rates.
@@ -329,6 +334,7 @@ def measured_run(timeline: Timeline, known: Known | None = None) -> MeasuredRun 
     Args:
         timeline: The run, or whole steps of one that were told of it.
         known: What the whole run tells these steps; as they tell if left out.
+        like: Graphs of other steps, which mostly wait for the same.
     """
     linked = Linked.of(timeline, None if known is None else known.still)
     if linked is None:
@@ -357,7 +363,7 @@ def measured_run(timeline: Timeline, known: Known | None = None) -> MeasuredRun 
         pipeline=linked.pipeline,
         opens_ns=opens,
         first=linked.first,
-        graph=linked.graph,
+        graph=linked.graph or Parts(*linked.waits, like),
         within=len(linked.overlap),
         held=held.height,
         delay_ns=np.concatenate([linked.overlap, delay, lifted - end[lifting[0]]]),
@@ -373,7 +379,9 @@ class Linked(NamedTuple):
 
     Attributes:
         column: task, rank, step, group, kind, stage and microbatch, as of `MeasuredRun`.
-        steps, pipeline, opens_ns, first, graph, left_out: Likewise.
+        steps, pipeline, opens_ns, first, left_out: Likewise.
+        waits: What `MeasuredRun.graph` is made of: all edges, and where parts begin.
+        graph: That graph, if it had to be made to see whether tasks wait for each other in a circle.
         measured: When they ran.
         overlap: The delays of edges within groups.
         free: When the device of each task was free, n long.
@@ -390,7 +398,8 @@ class Linked(NamedTuple):
     pipeline: list[int]
     opens_ns: Ints
     first: Ints
-    graph: Parts
+    waits: tuple[Edges, Ints]
+    graph: Parts | None
     left_out: int
     measured: Replay
     overlap: Ints
@@ -443,19 +452,23 @@ class Linked(NamedTuple):
         )
         bounds = _bounds(opening, first)
         left_out = 0
+        edges = _edges((before, after), (source, target), _ends(held))
+        # Within a group time goes one way. If it also does between them, there is no circle.
+        beyond = slice(len(after), None)
+        one_way = (start[edges.source[beyond]] < start[edges.target[beyond]]).all()
         try:
-            graph = Parts(_edges((before, after), (source, target), _ends(held)), bounds)
+            graph = None if one_way else Parts(edges, bounds)
         except ScheduleError:
             # Some results were used before their task had begun. Without these, time goes one
             # way: they are left out of the steps that cannot be replayed with them.
-            edges = _edges((before, after), (source, target), _ends(held))
             circles = in_circles(edges, np.append(opening, count))
             impossible = (start[source] >= start[target]) & circles[step[source]]
             left_out = int(impossible.sum())
             links = links.filter(pl.Series(~impossible))
             source, target = _ends(links)
             held = held.filter(pl.Series(~circles[step[held["target"].to_numpy()]]))
-            graph = Parts(_edges((before, after), (source, target), _ends(held)), bounds)
+            edges = _edges((before, after), (source, target), _ends(held))
+            graph = Parts(edges, bounds)
         if still is None:
             groups = tasks.group_by("rank", "step", "pipeline")
             still = still_before(groups.agg(pl.col("start_ns").min(), pl.col("end_ns").max()))
@@ -480,6 +493,7 @@ class Linked(NamedTuple):
             pipeline=tasks["pipeline"].gather(opening).to_list(),
             opens_ns=opens,
             first=first,
+            waits=(edges, bounds),
             graph=graph,
             left_out=left_out,
             measured=measured,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.finding import Shown
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.task_lengths import Lengths
+    from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
 _SLOW: Final = 0.05
@@ -111,6 +112,35 @@ class Worked(NamedTuple):
             ),
             run.steps,
         )
+
+
+PLACE: Final = ("rank", "stage", "kind")
+"""Columns that tell apart what ranks do."""
+
+
+def places_of(run: Durations | MeasuredRun) -> dict[str, Ints]:
+    """Return these of tasks."""
+    return {"rank": run.rank, "stage": run.stage, "kind": run.kind}
+
+
+def work_by_place(run: Durations | MeasuredRun, parts: Lengths) -> pl.DataFrame:
+    """Return what tasks take in all, by what they do.
+
+    Args:
+        run: The tasks.
+        parts: Their lengths taken apart.
+
+    Returns:
+        Frame with rank, stage and kind, and own, was and healthy: as measured, as long as they take on
+        the rank as a rule, and on a healthy one.
+    """
+    lengths_ns = {"own": run.duration_ns, "was": parts.rank_ns, "healthy": parts.stage_ns}
+    return joined_by_place([pl.DataFrame({**places_of(run), **lengths_ns})])
+
+
+def joined_by_place(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return what `work_by_place` does of several parts of a run together."""
+    return pl.concat(parts).group_by(PLACE).agg(pl.col("own", "was", "healthy").sum())
 
 
 class Work(NamedTuple):

@@ -384,7 +384,7 @@ def fourth(job: OfPart) -> Fourth:
         Lasting.of(found),
         Evidence.of_steps(part, found, ADDED),
         Lost.of(part, laid_out(replays) if more.pipelined else None, meanwhile),
-        longest(replays, part),
+        longest(laid_out(replays), part),
         counted(laid_out(replays)),
         kept,
     )

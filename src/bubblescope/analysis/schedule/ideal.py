@@ -298,11 +298,10 @@ def _moved(
 ) -> Timeline:
     """Return the tasks where the replay has them."""
     first = pl.col("start_ns").min().over("run")
-    kept = (
-        tasks.with_columns(zero_ns=first, at=pl.Series(place[tasks["run"].to_numpy()]))
-        .filter(pl.col("at") >= 0, pl.col("position").is_not_null())
-        .unique("task", keep="first", maintain_order=True)
-    )
+    kept = tasks.with_columns(zero_ns=first, at=pl.Series(place[tasks["run"].to_numpy()]))
+    kept = kept.filter(pl.col("at") >= 0, pl.col("position").is_not_null())
+    if np.bincount(kept["task"].to_numpy()).max(initial=0) > 1:  # two halves of one
+        kept = kept.unique("task", keep="first", maintain_order=True)
     where = (kept["at"].to_numpy(), kept["position"].to_numpy())
     zero = kept["zero_ns"].to_numpy().astype(np.int64)
     rows = timeline.tasks.drop(_TIMES)[kept["task"].to_numpy()].with_columns(

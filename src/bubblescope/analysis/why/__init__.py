@@ -94,7 +94,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             TimelineError: It has no pipeline tasks, or its ranks share no clock, and its traces do not
                 tell what devices did.
         """
-        known = known or study(timeline, also, progress)
+        known = known or study(timeline, also, progress, replayed=False, placed=False)
         progress.begin("weighing causes")
         spent = budget(timeline)
         if spent is not None and not known.pipelined:
@@ -102,8 +102,11 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             said = [verdict(spent), *(lost(spent, held) if held else [])]
             return cls(timeline, known, None, tuple(said), spent, held, language=language)
         ledger = ledger_of(known, timeline)
-        cost = shares(ledger.counterfactuals)
-        shown = Evidence.of_steps(timeline, ledger.counterfactuals, spoken_of(ledger, cost))
+        if ledger.told is not None:
+            cost, shown = ledger.told.shares, ledger.told.evidence
+        else:
+            cost = shares(ledger.counterfactuals)
+            shown = Evidence.of_steps(timeline, ledger.counterfactuals, spoken_of(ledger, cost))
         wall = wall_clock(timeline, known.ledger)
         give_back()
         said = [*(outside(wall) if wall else []), *findings(timeline, known, cost, shown)]
@@ -154,9 +157,9 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             count: How many; of a run that was looked at in parts, there are
                 `analysis.idle.longest_gaps.MOST`.
         """
-        if self.gaps is not None or self.ledger is None or self.ledger.replays is None:
+        if self.gaps is not None or self.ledger is None:
             return pl.DataFrame() if self.gaps is None else self.gaps.head(count)
-        return longest(self.ledger.replays, self.timeline, count)
+        return longest(self.ledger.gaps_by_part(), self.timeline, count)
 
     @property
     def ledger(self) -> Ledger | None:

@@ -6,7 +6,6 @@ import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from bubblescope.analysis.asking import written
@@ -112,7 +111,7 @@ class Answers(NamedTuple):
         if not questions.possible:
             return cls(None, ())
         ledger = view.study.ledger if view.study.pipelined else None
-        size = len(ledger.counterfactuals.run) if ledger is not None else 0
+        size = int(ledger.typical.places["size"].sum()) if ledger is not None else 0
         whatif = schema.WhatIf(
             command=None if view.read_again is None else shlex.join((*_ASK, *view.read_again)),
             step=questions.simple.step_ns,
@@ -161,8 +160,9 @@ def _names(tasks: pl.DataFrame) -> pl.Series:
 def _stages(ledger: Ledger | None) -> list[int]:
     if ledger is None:
         return []
-    stage = np.unique(ledger.counterfactuals.run.stage)
-    known: list[int] = stage[stage >= 0].tolist()
+    known: list[int] = (
+        ledger.typical.places.filter(pl.col("stage") >= 0)["stage"].unique().sort().to_list()
+    )
     return known
 
 

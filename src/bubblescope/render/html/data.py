@@ -124,14 +124,31 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
 
     def tables(self) -> Iterator[tuple[schema.TableName, pl.DataFrame]]:
         """Yield the tables that the page reads, by name; their columns are numbers."""
-        yield from self.tables_in_sight()
+        yield "tasks", pl.DataFrame([*self.task_columns()])
+        yield from self.tables_beside()
+
+    def task_columns(self) -> Iterator[pl.Series]:
+        """Yield the columns of the table of tasks, which is large, each made in its turn."""
+        return task_columns(self.tasks, self.origin_ns)
+
+    def without_tasks(self) -> PageData:
+        """Return the same with no more of its tasks than what refers to them needs."""
+        return msgspec.structs.replace(self, tasks=self.tasks.select("task"))
+
+    def tables_beside(self) -> Iterator[tuple[schema.TableName, pl.DataFrame]]:
+        """Yield the tables but that of tasks."""
+        yield from self._referring()
         yield from self.tables_of_run().items()
         ghosts = self.ghosts.select(pl.exclude(SUMS))
-        yield "ghosts", task_columns(ghosts, self.origin_ns, ("answer", *TASK_ROW))
+        ghost_columns = task_columns(ghosts, self.origin_ns, ("answer", *TASK_ROW))
+        yield "ghosts", pl.DataFrame([*ghost_columns])
 
     def tables_in_sight(self) -> Iterator[tuple[schema.TableInSight, pl.DataFrame]]:
         """Yield those of the tables that are about the tasks that are shown, each made in its turn."""
-        yield "tasks", task_columns(self.tasks, self.origin_ns)
+        yield "tasks", pl.DataFrame([*self.task_columns()])
+        yield from self._referring()
+
+    def _referring(self) -> Iterator[tuple[schema.TableInSight, pl.DataFrame]]:
         yield "gaps", gap_columns(self.gaps, self.tasks, self.origin_ns)
         yield "links", link_columns(self.links, self.tasks)
         yield "kernels", kernel_columns(self.kernels, self.origin_ns)
@@ -154,7 +171,7 @@ class Outline(NamedTuple):
 
     Attributes:
         timeline: The run.
-        overlays: Lane -> what stands beside it.
+        overlays: Lane -> what stands beside it; taken out when tasks are put in order.
         ranks: Its ranks in the order of the page, with rank and position.
         origin_ns: As of `PageData`.
         end_ns: The last end of what is not a task.
@@ -167,7 +184,7 @@ class Outline(NamedTuple):
     """
 
     timeline: Timeline
-    overlays: Mapping[str, Timeline]
+    overlays: dict[str, Timeline]
     ranks: pl.DataFrame
     origin_ns: int
     end_ns: int
@@ -213,7 +230,7 @@ class Outline(NamedTuple):
         steps = pl.Series("step", [step.step for step in known["steps"]], pl.Int32)
         return cls(
             timeline=timeline,
-            overlays=view.overlays,
+            overlays=dict(view.overlays),
             ranks=ranks,
             origin_ns=origin_ns,
             end_ns=end_ns,

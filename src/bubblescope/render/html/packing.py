@@ -18,11 +18,11 @@ from bubblescope.render.html import schema
 from bubblescope.render.layout import LANE_ORDER, with_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.rates import BubbleRates
-    from bubblescope.model.arrays import Ints
+    from bubblescope.model.arrays import Ints, Numbers
     from bubblescope.model.timeline import Timeline
 
 _LANES: Final = (LANE_ORDER[0], "against", "ideal", "whatif", *LANE_ORDER[1:])
@@ -64,7 +64,7 @@ _PIECE: Final = 1 << 22
 _WHOLE: Final = 3 << 20
 """Bytes that are written in base64 at once: threes, so that only the last are filled up."""
 
-_AHEAD: Final = 8
+_AHEAD: Final = 4
 """Pieces that are there at once: enough for all processors of a small machine to have work."""
 
 _LAST: Final = b"\x03\x00"
@@ -96,28 +96,29 @@ class Packed(NamedTuple):
             yield base64.b64encode(self.data[at : at + _WHOLE]).decode()
 
 
-def packed(frame: pl.DataFrame, effort: int = 1) -> Packed:
+def packed(table: pl.DataFrame | Iterable[pl.Series], effort: int = 1) -> Packed:
     """Pack columns of numbers, whole ones each in the smallest type that holds it.
 
     Args:
-        frame: The columns.
+        table: The columns; those that are made one after the other need not all be there at once.
         effort: How hard to compress, from 1 to 9. Of a million tasks, 4 takes half as long again as 1,
             for 6 % less, and 6 more than three times as long, for 8 % less.
     """
     columns: list[schema.Column] = []
 
-    def parts() -> Iterator[bytes]:
-        for column in frame.iter_columns():
+    def parts() -> Iterator[memoryview]:
+        for column in table.iter_columns() if isinstance(table, pl.DataFrame) else table:
             values = column.to_numpy()
             code, dtype = _smallest(values)
             columns.append(schema.Column(name=column.name, type=code, length=len(values)))
-            part = np.ascontiguousarray(values, dtype).tobytes()
-            yield part + bytes(-len(part) % 8) if len(part) % 8 else part
+            part = np.ascontiguousarray(values, dtype).view(np.uint8).data
+            yield part
+            yield memoryview(bytes(-len(part) % 8))
 
     return Packed(deflated(parts(), effort), columns)
 
 
-def deflated(parts: Iterable[bytes], effort: int) -> bytes:
+def deflated(parts: Iterable[memoryview], effort: int) -> bytes:
     """Return compressed data as `zlib.compress` does, large pieces at once on as many processors.
 
     Pieces of deflate end at a byte if they are flushed, and then are one stream when they are put
@@ -125,12 +126,12 @@ def deflated(parts: Iterable[bytes], effort: int) -> bytes:
     1950). Of what is to be compressed only some pieces are there at a time.
 
     Args:
-        parts: The data, one part after the other.
+        parts: The data, one part after the other, in bytes.
         effort: From 1 to 9.
     """
     checksum, body = 1, [zlib.compress(b"", effort)[:2]]
 
-    def squeezed(piece: bytes) -> bytes:
+    def squeezed(piece: memoryview) -> bytes:
         stream = zlib.compressobj(effort, wbits=-zlib.MAX_WBITS)
         return stream.compress(piece) + stream.flush(zlib.Z_SYNC_FLUSH)
 
@@ -142,19 +143,21 @@ def deflated(parts: Iterable[bytes], effort: int) -> bytes:
     return b"".join([*body, _LAST, checksum.to_bytes(4, "big")])
 
 
-def _pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+def _pieces(parts: Iterable[memoryview]) -> Iterator[memoryview]:
     """Yield the same bytes in pieces of one size, but for the last."""
     rest = b""
     for part in parts:
-        rest += part
-        if len(rest) >= _PIECE:
-            whole = memoryview(rest)
-            end = len(rest) - len(rest) % _PIECE
-            for at in range(0, end, _PIECE):
-                yield bytes(whole[at : at + _PIECE])
-            rest = bytes(whole[end:])
+        begin = min(_PIECE - len(rest), len(part)) if rest else 0
+        rest += part[:begin]
+        if len(rest) == _PIECE:
+            yield memoryview(rest)
+            rest = b""
+        end = len(part) - (len(part) - begin) % _PIECE
+        for at in range(begin, end, _PIECE):
+            yield part[at : at + _PIECE]
+        rest += part[end:]
     if rest:
-        yield rest
+        yield memoryview(rest)
 
 
 def _smallest(values: np.ndarray) -> tuple[schema.NumberType, type[np.number[Any]]]:
@@ -168,25 +171,25 @@ def _smallest(values: np.ndarray) -> tuple[schema.NumberType, type[np.number[Any
 
 
 def extents(rows: pl.DataFrame, *place: str) -> list[dict[str, Any]]:
-    """Return from where to where the rows of each place on the page go."""
-    return (
-        rows.select(*place)
-        .rename({"position": "rank"})
-        .with_row_index("index")
-        .group_by(pl.exclude("index"), maintain_order=True)
-        .agg(pl.col("index").min().alias("from"), to=pl.col("index").max() + 1)
-        .to_dicts()
-    )
+    """Return from where to where the rows of each place on the page go, which stand together."""
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift()) for name in place)
+    turn = np.array(rows.select(~same).to_series())
+    turn[:1] = True
+    begins = np.flatnonzero(turn)
+    ends = np.append(begins, rows.height)[1:]
+    found = rows.select(place)[begins].rename({"position": "rank"})
+    return found.with_columns(pl.Series("from", begins), pl.Series("to", ends)).to_dicts()
 
 
 def arranged(
-    timeline: Timeline, overlays: Mapping[str, Timeline], ranks: pl.DataFrame
+    timeline: Timeline, overlays: MutableMapping[str, Timeline], ranks: pl.DataFrame
 ) -> pl.DataFrame:
     """Sort tasks by their place on the page, top to bottom and left to right.
 
     Args:
         timeline: What was measured.
         overlays: What stands beside it: the name of its lane -> its tasks, all of them compute tasks.
+            They are large, and taken out.
         ranks: With rank and position.
 
     Returns:
@@ -197,10 +200,11 @@ def arranged(
     """
     # Each is in order by itself, so that they are only put together.
     parts = [_in_rows(_measured(timeline.tasks.with_row_index("task")))]
-    for lane, overlay in overlays.items():
-        tasks = overlay.tasks.with_row_index("overlaid")
+    for lane in [*overlays]:
+        tasks = overlays.pop(lane).tasks.with_row_index("overlaid")
         rows = _in_rows(tasks.with_columns(task=pl.lit(None, tasks.schema["overlaid"])))
         parts.append(rows.with_columns(lane=pl.lit(lane, LANE)))
+        del tasks, rows
     give_back()
     return _top_to_bottom(parts, ranks)
 
@@ -252,8 +256,8 @@ def _in_rows(tasks: pl.DataFrame) -> pl.DataFrame:
 
 def task_columns(
     tasks: pl.DataFrame, origin_ns: int, row: tuple[str, ...] = TASK_ROW
-) -> pl.DataFrame:
-    """Return the columns of arranged tasks.
+) -> Iterator[pl.Series]:
+    """Yield the columns of arranged tasks, each made in its turn.
 
     Starts are differences within a row of the page: small numbers, which compress well. Certainty is in
     per cent, and there only if any task was inferred.
@@ -287,10 +291,10 @@ def task_columns(
     )
 
 
-def _small(frame: pl.DataFrame, **columns: pl.Expr | pl.Series) -> pl.DataFrame:
-    """Return columns of integers, each made in its turn and kept in a small type."""
-    made = (frame.select(column.alias(name)) for name, column in columns.items())
-    return pl.DataFrame([one.to_series().shrink_dtype() for one in made])
+def _small(frame: pl.DataFrame, **columns: pl.Expr | pl.Series) -> Iterator[pl.Series]:
+    """Yield columns of integers, each made in its turn and in a small type."""
+    for name, column in columns.items():
+        yield frame.select(column.alias(name)).to_series().shrink_dtype()
 
 
 def counterparts_of(tasks: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
@@ -372,18 +376,21 @@ def _gathered(parts: Sequence[pl.DataFrame], order: Ints) -> pl.DataFrame:
 
     Such frames are large, so there are never two of all columns.
     """
-    rows = pl.Series(order)
-    return pl.DataFrame(
-        [
-            pl.concat([part.drop_in_place(name) for part in parts]).gather(rows)
-            for name in parts[0].columns
-        ]
-    )
+    rows, names = pl.Series(order), parts[0].columns
+    found, empty = [], []
+    for name in names:
+        columns = [part.drop_in_place(name) for part in parts]
+        if len(order) and all(column.null_count() == len(column) for column in columns):
+            empty.append(pl.lit(None, columns[0].dtype).alias(name))  # takes no memory
+        else:
+            found.append(pl.concat(columns).gather(rows))
+        del columns
+    return pl.DataFrame(found).with_columns(empty).select(names)
 
 
 def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
     """Return the columns of gaps; `task` and `root` are rows of the arranged tasks, or -1."""
-    return _small(
+    found = _small(
         gaps,
         gap=_steps(gaps, ("position",), origin_ns),
         length=pl.col("end_ns") - pl.col("start_ns"),
@@ -392,15 +399,20 @@ def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame, origin_ns: int) -> pl.D
         task_step=pl.Series(np.diff(rows_of(gaps["task"], tasks), prepend=0)),
         root=pl.Series(rows_of(gaps["root"], tasks)),
     )
+    return pl.DataFrame([*found])
 
 
 def link_columns(links: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of those links of which both tasks are among the arranged ones."""
     source, target = (rows_of(links[side], tasks) for side in ("source", "target"))
     both = (source != _UNKNOWN) & (target != _UNKNOWN)
-    source, target = source[both], target[both]
-    order = np.lexsort((target, source))
-    source, target = source[order], target[order]
+    # Rows are less than 2^31: as one number, both are sorted at once.
+    ends = source[both].astype(np.int64)
+    ends <<= 32
+    ends |= target[both]
+    del source, target, both
+    ends.sort()
+    source, target = (half.astype(np.int32) for half in (ends >> 32, ends & 0x7FFFFFFF))
     return pl.DataFrame({"source_step": np.diff(source, prepend=0), "reach": target - source})
 
 
@@ -441,20 +453,20 @@ def cells_of(bubbles: BubbleRates, ranks: pl.DataFrame, steps: pl.Series) -> pl.
     )
 
 
-def rows_of(rows: pl.Series, tasks: pl.DataFrame) -> Ints:
+def rows_of(rows: pl.Series, tasks: pl.DataFrame) -> Numbers:
     """Return where among the arranged tasks rows of the timeline's tasks are; -1 if nowhere."""
-    wanted = rows.cast(pl.Int64).fill_null(_UNKNOWN).to_numpy()
-    found: Ints = _rows_of(tasks["task"], int(wanted.max(initial=0)))[wanted]
+    wanted = rows.cast(pl.Int32).fill_null(_UNKNOWN).to_numpy()
+    found: Numbers = _rows_of(tasks["task"], int(wanted.max(initial=0)))[wanted]
     return found
 
 
-def _rows_of(numbers: pl.Series, highest: int = 0) -> Ints:
+def _rows_of(numbers: pl.Series, highest: int = 0) -> Numbers:
     """Return where each number is, -1 where it is not; null is none.
 
     One more than there are, so that the last, which -1 finds, is nowhere.
     """
     known = numbers.drop_nulls().to_numpy()
-    at = np.full(max(int(known.max(initial=0)), highest) + 2, _UNKNOWN, np.int64)
+    at = np.full(max(int(known.max(initial=0)), highest) + 2, _UNKNOWN, np.int32)
     at[known] = numbers.is_not_null().arg_true().to_numpy()
     return at
 

@@ -75,11 +75,11 @@ def write(
     outline = _outline(view, title, kernels=kernels)
     del view
     give_back()
-    data = outline.with_tasks()
+    held = [outline.with_tasks()]
     del outline
     give_back()
     with replacing(path) as partial, partial.open("wb") as file:
-        for part in _parts(*_packed(data)):
+        for part in _parts(*_packed(held.pop())):  # which is then nobody else's
             file.write(part.encode())
     return path
 
@@ -105,10 +105,17 @@ def _outline(view: View, title: str | None, *, kernels: bool) -> Outline:
 
 
 def _packed(data: PageData) -> tuple[Head, dict[TableName, Packed]]:
-    """Return the head of a page that holds all of a run, and its tables."""
-    tables = {name: packed(frame) for name, frame in data.tables()}
+    """Return the head of a page that holds all of a run, and its tables.
+
+    Tasks are let go of once they are packed, unless they are somebody else's too.
+    """
+    places = data.places()
+    tables: dict[TableName, Packed] = {"tasks": packed(data.task_columns())}
+    data = data.without_tasks()
+    give_back()
+    tables |= {name: packed(frame) for name, frame in data.tables_beside()}
     columns = {name: table.columns for name, table in tables.items()}
-    return data.head(columns, data.places()), tables
+    return data.head(columns, places), tables
 
 
 def page(head: Head, tables: Mapping[TableName, Packed], *, connect: bool = False) -> str:

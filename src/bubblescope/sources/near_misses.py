@@ -1,0 +1,45 @@
+"""Files that are no traces, but stand where one was meant to be: what they are, and what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BY_HEAD: Final = {
+    b"version https://git-lfs.github.com/spec/": (
+        "is a pointer of Git LFS in place of the file; fetch the file with `git lfs pull`"
+    ),
+    b"PK\x03\x04": "is an archive; unpack it, and give what is in it",
+    b"7z\xbc\xaf\x27\x1c": "is an archive; unpack it, and give what is in it",
+}
+_BY_NAME: Final = {
+    r".*\.(tar|tgz|tar\.\w+)": "is an archive; unpack it, and give what is in it",
+    r".*\.ncu-rep": (
+        "is a report of Nsight Compute, which runs kernels one by one; profile the job with "
+        "`nsys profile --trace=cuda,nvtx` instead"
+    ),
+    r"events\.out\.tfevents\..*": (
+        "holds scalars of TensorBoard; torch.profiler's traces are the *.pt.trace.json files"
+    ),
+    r"trace_view\.json|(kernel|operator)_details\.csv|step_trace_time\.csv|msprof_\d+\.json": (
+        "is a text export of Ascend's profiler, of which bubblescope reads the databases; profile with "
+        "export_type=[ExportType.Db], or export it with `msprof --export=on --type=db`"
+    ),
+}
+_HEAD_BYTES: Final = 64
+
+
+def near_miss(path: Path) -> str | None:
+    """Say what a file is that is no trace, and what to do; None if it is nothing that is known here."""
+    for pattern, said in _BY_NAME.items():
+        if re.fullmatch(pattern, path.name):
+            return said
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return None
+    return next((said for sign, said in _BY_HEAD.items() if head.startswith(sign)), None)
