@@ -2,14 +2,17 @@
 
     python benchmarks/scale.py make FOLDER --replicas 160 --steps 50
     python benchmarks/scale.py run FOLDER --workers 2 [--mode dask]
+    python benchmarks/scale.py ask FOLDER.dataset --workers 2
     python benchmarks/scale.py serve FOLDER.dataset
 
 The run is made: 1F1B of 64 stages in many replicas, one saved timeline a rank, as recorders leave them.
 Eight ranks share a host, whose clock is off by some milliseconds. One device is slow, one link between
 two hosts is slow, and one host launches its work late; TRUTH.json says which. `run` takes every command
 as a whole process and prints its wall time, the CPU time of it and all its workers, and the peak memory
-of the process that was asked: the client. `serve` opens a dataset whose levels have been made (`dataset
---levels`), and asks as the page does: first all of it from afar, then single steps of eight ranks.
+of the process that was asked: the client; `formats` says how much of that is loading libraries.
+`ask` does so with a dataset that is there. `serve` opens a dataset whose levels have been made
+(`dataset --levels`), and asks as the page does: first all of it from afar, then single steps of eight
+ranks.
 """
 
 from __future__ import annotations
@@ -160,22 +163,28 @@ def make(folder: Path, replicas: int, steps: int, microbatches: int) -> None:
         for done, _ in enumerate(workers.run(make_replica, jobs), 1):
             print(f"\r{done} of {replicas} replicas", end="", file=sys.stderr, flush=True)
     said = {**truth._asdict(), "tasks": replicas * STAGES * steps * microbatches * 2}
-    (folder.parent / f"{folder.name}.TRUTH.json").write_text(json.dumps(said))
+    _truth(folder).write_text(json.dumps(said))
     print(file=sys.stderr)
 
 
 _MEASURE = """
 import json, os, resource, subprocess, sys, time
-begin = time.perf_counter()
+begin, peak = time.perf_counter(), 0
 done = subprocess.Popen(sys.argv[2:])
-_, status, own = os.wait4(done.pid, 0)
+while done.poll() is None:
+    try:
+        with open(f"/proc/{done.pid}/status") as lines:
+            peak = max([peak, *(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))])
+    except OSError:
+        pass
+    time.sleep(0.01)
 wall = time.perf_counter() - begin
 of_all = resource.getrusage(resource.RUSAGE_CHILDREN)
-said = [status, wall, of_all.ru_utime + of_all.ru_stime, own.ru_maxrss * 1024]
+said = [done.returncode, wall, of_all.ru_utime + of_all.ru_stime, peak * 1024]
 open(sys.argv[1], "w").write(json.dumps(said))
 """
-"""Runs a command from a process that is small: a child counts as its own what its parent had when it
-was forked."""
+"""Runs a command from a process that is small, and looks at the command's own peak while it runs: what
+the system says of it once it has ended is the greatest of it and of all its workers."""
 
 
 def measured(arguments: list[str], output: Path) -> tuple[float, float, float]:
@@ -192,7 +201,7 @@ def measured(arguments: list[str], output: Path) -> tuple[float, float, float]:
         )
         status, wall, cpu, peak = json.loads(Path(said.name).read_text())
     if status:
-        sys.exit(f"{' '.join(arguments)} ended with {os.waitstatus_to_exitcode(status)}")
+        sys.exit(f"{' '.join(arguments)} ended with {status}")
     return wall, cpu, peak
 
 
@@ -200,19 +209,38 @@ def run(folder: Path, how: list[str], commands: list[str]) -> None:
     """Make a dataset of the traces, ask what there is to ask, and print what each took."""
     root = folder.with_name(f"{folder.name}.dataset")
     shutil.rmtree(root, ignore_errors=True)
-    said = json.loads((folder.parent / f"{folder.name}.TRUTH.json").read_text())
     ranks = sum(1 for _ in folder.iterdir())
-    print(f"{ranks:,} ranks, {said['tasks']:,} tasks; load {os.getloadavg()[0]:.1f}")
-    print("| command | wall | CPU | peak of the client |\n|---|---|---|---|")
-    for command in ["dataset", *commands]:
-        arguments = (
-            ["dataset", str(folder), "-o", str(root), *how]
-            if command == "dataset"
-            else [*command.split(), str(root), *how]
+    _heading(ranks, json.loads(_truth(folder).read_text())["tasks"])
+    _row("dataset", ["dataset", str(folder), "-o", str(root), *how], root)
+    ask(root, how, commands, headed=True)
+
+
+def ask(root: Path, how: list[str], commands: list[str], *, headed: bool = False) -> None:
+    """Ask a dataset what there is to ask, and print what each took; first, what no work takes."""
+    if not headed:
+        parts = json.loads((root / "dataset.json").read_text())["parts"]
+        of_blocks = (block["rows"] for part in parts for block in part["blocks"].values())
+        _heading(
+            sum(len(part["ranks"]) for part in parts), sum(rows["tasks"] for rows in of_blocks)
         )
-        name = command.split()[0]
-        wall, cpu, peak = measured(arguments, folder.with_name(f"{folder.name}.{name}.txt"))
-        print(f"| `{command}` | {wall:.1f} s | {cpu:.1f} s | {peak / _MIB:.0f} MiB |", flush=True)
+    _row("formats", ["formats"], root)
+    for command in commands:
+        _row(command, [*command.split(), str(root), *how], root)
+
+
+def _truth(folder: Path) -> Path:
+    return folder.parent / f"{folder.name}.TRUTH.json"
+
+
+def _heading(ranks: int, tasks: int) -> None:
+    print(f"{ranks:,} ranks, {tasks:,} tasks; load {os.getloadavg()[0]:.1f}")
+    print("| command | wall | CPU | peak of the client |\n|---|---|---|---|")
+
+
+def _row(said: str, arguments: list[str], root: Path) -> None:
+    name = said.split(maxsplit=1)[0].strip("-")
+    wall, cpu, peak = measured(arguments, root.with_name(f"{root.stem}.{name}.txt"))
+    print(f"| `{said}` | {wall:.1f} s | {cpu:.1f} s | {peak / _MIB:.0f} MiB |", flush=True)
 
 
 def search(what: Literal["task", "gap"], *conditions: Condition) -> str:
@@ -278,15 +306,18 @@ def main() -> None:
     making.add_argument("--replicas", type=int, default=16)
     making.add_argument("--steps", type=int, default=50)
     making.add_argument("--microbatches", type=int, default=100)
-    running = ways.add_parser("run")
-    running.add_argument("folder", type=Path)
-    running.add_argument("--commands", nargs="*", default=["info"])
+    for way in ("run", "ask"):
+        running = ways.add_parser(way)
+        running.add_argument("folder", type=Path)
+        running.add_argument("--commands", nargs="*", default=["report", "why", "stragglers"])
     ways.add_parser("serve").add_argument("folder", type=Path)
     asked, how = parser.parse_known_args()
     if asked.way == "make":
         make(asked.folder, asked.replicas, asked.steps, asked.microbatches)
     elif asked.way == "serve":
         serve(asked.folder)
+    elif asked.way == "ask":
+        ask(asked.folder, how, asked.commands)
     else:
         run(asked.folder, how, asked.commands)
 

@@ -537,17 +537,19 @@ def test_what_is_said_of_a_dataset_in_pieces_is_what_is_said_of_all_of_it(tmp_pa
     whole = sources.load(root)
     random = np.random.default_rng(seed)
     size = int(random.integers(1, max(2, len(whole))))
-    with keeping(catalogue_of(store_of(root))) as kept:
+    with keeping(catalogue_of(store_of(root)), engine()) as kept:
         for held in (None, kept):  # parts that are read each time, and once
             pieces = pieces_of(store_of(root), engine(workers=1), size=size, kept=held)
-            found = study_of(pieces, sent)
+            folder = held and held.folder
+            found = study_of(pieces, sent, folder=folder)
             mine, its = Report.of_pieces(found).to_dict(), Report.of(whole).to_dict()
             assert _plain(mine) == _plain(its)
-            short = Report.of_pieces(study_of(pieces, sent, explained=False)).to_dict()
+            short = study_of(pieces, sent, folder=folder, explained=False, then=_report)
             assert _plain(short) == _plain(its)
             if found.study.ledger is not None:
                 assert str(Explanation.of_pieces(found)) == str(Explanation.of(whole))
-        assert len([*kept.folder.iterdir()]) == len(pieces.parts)
+        ready = [one for one in kept.folder.iterdir() if one.is_dir()]
+        assert len(ready) == len(pieces.got().parts)
     assert not kept.folder.exists()
 
 
@@ -562,14 +564,24 @@ def test_parts_are_kept_where_there_is_room_and_those_of_killed_commands_removed
     gone.wait()
     for pid in (gone.pid, os.getpid()):  # of a command that was killed, and of one that runs
         (tmp_path / f"bubblescope-parts-{socket.gethostname()}-{pid}-x").mkdir()
-    with keeping(catalogue_of(store)) as kept:
+    with keeping(catalogue_of(store), engine()) as kept:
         assert kept.folder.is_dir()
     left = [one.name.split("-")[-2] for one in tmp_path.glob("bubblescope-parts-*")]
     assert left == [str(os.getpid())]
     room = shutil.disk_usage(tmp_path)._replace(free=2 * len(run))
     monkeypatch.setattr("bubblescope.datasets.kept.shutil.disk_usage", lambda _: room)
-    with keeping(catalogue_of(store)) as kept:
+    with keeping(catalogue_of(store), engine()) as kept:
         assert kept is None
+    monkeypatch.undo()
+    with keeping(catalogue_of(store), Elsewhere()) as kept:
+        assert kept is None
+
+
+class Elsewhere:
+    """Workers on other machines."""
+
+    def see(self, _folder):
+        return False
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -591,8 +603,9 @@ def test_clocks_are_corrected_in_pieces_as_they_are_at_once(tmp_path, seed):
     assert whole.run.clock.method == "solved"
     assert whole.run.clock.violations_before > 0 == whole.run.clock.violations_after
     size = int(random.integers(1, len(whole)))
-    with keeping(catalogue_of(store_of(root))) as kept:
-        pieces = pieces_of(store_of(root), engine(workers=1), clock="solve", size=size, kept=kept)
+    with keeping(catalogue_of(store_of(root)), engine()) as kept:
+        held = pieces_of(store_of(root), engine(workers=1), clock="solve", size=size, kept=kept)
+        pieces = held.got()
         parts = [pieces.part(index) for index in range(len(pieces.parts))]
         again = [pieces.part(index) for index in range(len(pieces.parts))]
     assert pieces.run.clock == whole.run.clock
@@ -607,6 +620,10 @@ def sent(work, jobs):
     """Do jobs last first, as other processes would."""
     for index in reversed(range(len(jobs))):
         yield index, pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(jobs[index])))))
+
+
+def _report(found):
+    return Report.of_pieces(found).to_dict()
 
 
 def _plain(said):
@@ -639,7 +656,7 @@ def test_kernels_in_pieces_are_those_of_all_of_it(tmp_path, monkeypatch, seed):
     whole = sources.load(root, activities=True)
     for by in (None, ("name",), ("stage", "rank", "use"), ("full", "kind")):
         known = Kernels.of(whole, by=by)
-        pieces = pieces_of(store_of(root), engine(workers=1), size=1 + 40 * seed)
+        pieces = pieces_of(store_of(root), engine(workers=1), size=1 + 40 * seed).got()
         found = Kernels.of_pieces(kernels_of(pieces, sent, by=by))
         spreads = ["microbatch_spread", "rank_spread"]
         key = list(known.by)

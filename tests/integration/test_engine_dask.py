@@ -105,6 +105,11 @@ def test_workers_have_their_share_of_the_cores(own, monkeypatch):
     assert {workers for _, _, workers in found} == {1}
 
 
+def test_workers_say_whether_they_see_a_folder(own, tmp_path):
+    assert own.see(str(tmp_path))
+    assert not own.see(str(tmp_path / "elsewhere"))
+
+
 def test_equal_jobs_are_done_each(own, tmp_path):
     """Dask would do them once, and give the same value again while anybody holds it."""
     (file := tmp_path / "count").write_text("0")

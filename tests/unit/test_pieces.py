@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -18,11 +19,13 @@ from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.longest_gaps import MOST, longest
 from bubblescope.analysis.idle.shares import shares
 from bubblescope.analysis.losses import losses
+from bubblescope.analysis.pieces.given import Split
 from bubblescope.analysis.pieces.stragglers_of_pieces import stragglers_of
 from bubblescope.analysis.pieces.study_of_pieces import study_of
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock
+from bubblescope.engine.held import Held
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.provenance import Run
 from bubblescope.render.text.report import Report
@@ -111,6 +114,37 @@ def printed(answer, *, everything):
     out = io.StringIO()
     Console(file=out, width=160).print(answer.shown(everything=everything))
     return out.getvalue()
+
+
+def test_who_asks_holds_the_same_of_many_steps_as_of_few(tmp_path):
+    """What is a row for each rank and step stays in files of those who look; names of it travel."""
+    most = []
+    for steps in (4, 32):
+        job = Job(generate("1f1b", 4, 4), 2, steps, jitter=0.2, seed=1)
+        pieces = split(job.play(Fault(Cause.SLOW_RANK, slow={(1, 0): 1.3})), None)
+        pieces = Split(pieces.timeline, np.arange(steps).reshape(4, -1).tolist(), [[*range(8)]])
+        travelled = []
+        for ask, then in ((study_of, _idle), (stragglers_of, _slowdown)):
+            held = Held.of(pieces, tmp_path)
+            assert ask(held, partial(weighed, travelled), folder=tmp_path, then=then) > 0
+        most.append(max(travelled))
+    assert most[1] < most[0] + 8 * 32  # but for the numbers of the steps
+    assert most[1] < 3_000
+
+
+def weighed(travelled, work, jobs):
+    for index, job in enumerate(jobs):
+        made = pickle.dumps(work(pickle.loads(pickle.dumps(job))))
+        travelled += [len(pickle.dumps(job)), len(made)]
+        yield index, pickle.loads(made)
+
+
+def _idle(found):
+    return found.study.bubbles.overall.idle_ns
+
+
+def _slowdown(found):
+    return len(Stragglers.of_pieces(found).to_dict())
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
@@ -12,6 +13,7 @@ from bubblescope import Timeline
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.words import english, sentence
 from bubblescope.cli import cli
+from bubblescope.clocks import correction
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.language import LANGUAGES
 from bubblescope.model.provenance import Run
@@ -33,7 +35,7 @@ def test_each_cause_is_said_first_with_evidence_and_advice(cause):
     found = Explanation.of(run)
     # What ranks do in whole steps comes before the causes of bubbles.
     [idle] = [at for at, one in enumerate(found.findings) if one.key in ("causes", "inherent")]
-    bubbles = found.findings[idle:]
+    bubbles = [one for one in found.findings[idle:] if one.key != "host"]
     roles = [finding.role for finding in bubbles[:4]]
     assert roles == ["verdict", "verdict", "evidence", "advice"]
     assert bubbles[1].values["cause"] is cause
@@ -67,6 +69,34 @@ def test_evidence_names_the_rank_the_link_and_the_stage():
     stage = Explanation.of(made.play(Fault(Cause.IMBALANCE, heavy=heavy)))
     values = stage.findings[2].values
     assert (values["stage"], values["cost_ns"], values["mean_ns"]) == (1, 39_000_000, 30_000_000)
+
+
+def test_a_slow_link_and_a_late_host_are_named_however_far_clocks_are_off():
+    """Between two hosts the other ranks' results bound how far their clocks are off."""
+    plan, replicas = generate("1f1b", 8, 16), 4
+    ways = {(one, one + by): 100_000 for one in range(8) for by in (1, -1)}
+    usual = Fault(Cause.TRANSFER, link_ns=ways)
+    slow = Fault(Cause.TRANSFER, link_ns={(3, 4): 800_000, (4, 3): 800_000})
+    on_5 = np.flatnonzero(plan.device == 5)[4:].tolist()
+    late = Fault(
+        Cause.LAUNCH, late_ns={(0, copy, at): 900_000 for copy in range(replicas) for at in on_5}
+    )
+    made = Job(plan, replicas, steps=1, jitter=0.01)
+    healthy, with_link = made.play(usual, late), made.play(usual, late, slow)
+    copy = pl.col("rank") // 8
+    tasks = pl.concat([healthy.tasks.filter(copy != 2), with_link.tasks.filter(copy == 2)])
+    off_ns = pl.Series(np.random.default_rng(2).normal(0, 3e6, 8).astype(np.int64))
+    moved = pl.col("start_ns", "end_ns", "host_start_ns", "host_end_ns") + off_ns.gather(
+        tasks["rank"] % 8
+    )
+    host = pl.format("node{}", pl.col("rank") % 8)
+    run = Timeline(tasks.with_columns(moved), healthy.ranks.with_columns(host=host))
+    found = Explanation.of(correction(run).applied(run))
+    assert found.timeline.ranks["clock_error_ns"].max() > 400_000
+    said = {one.key: one.values for one in found.findings if one.role == "evidence"}
+    assert {said["transfer"]["from"], said["transfer"]["to"]} == {2 * 8 + 3, 2 * 8 + 4}
+    assert said["transfer"]["delay_ns"] > 4 * said["transfer"]["median_ns"]
+    assert (said["host"]["host"], said["host"]["ranks"]) == ("node5", replicas)
 
 
 def test_no_wait_is_what_is_inherent_and_what_uneven_tasks_add():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from rich.text import Text
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from rich.console import RenderableType
     from rich.progress import Progress
 
     from bubblescope.model.timeline import Timeline
@@ -82,6 +83,23 @@ def _progress() -> Progress:
     return Progress(*columns, console=err, transient=True)
 
 
+class Said(NamedTuple):
+    """An answer as it is printed.
+
+    Attributes:
+        shown: To be laid out by a console; a string is JSON, and stays as it is.
+        warnings: What is to be said beside it.
+    """
+
+    shown: RenderableType
+    warnings: tuple[str, ...] = ()
+
+
+def said(found: Answer, *, as_json: bool = False, everything: bool = False) -> Said:
+    """Return an answer as it is printed; see `answer`."""
+    return Said(pretty(found.to_dict()) if as_json else found.shown(everything=everything))
+
+
 def answer(found: Answer, *, as_json: bool = False, everything: bool = False) -> None:
     """Print an answer.
 
@@ -90,10 +108,16 @@ def answer(found: Answer, *, as_json: bool = False, everything: bool = False) ->
         as_json: As JSON.
         everything: All of it, however long.
     """
-    if as_json:
-        print_json(found.to_dict())
+    say(said(found, as_json=as_json, everything=everything))
+
+
+def say(answered: Said, *, quiet: bool = True) -> None:
+    """Print an answer, and its warnings unless `quiet`."""
+    if isinstance(answered.shown, str):
+        click.echo(answered.shown)
     else:
-        out.print(found.shown(everything=everything), crop=False)
+        out.print(answered.shown, crop=False)
+        warned(answered.warnings, quiet=quiet)
 
 
 def print_json(value: Any) -> None:

@@ -87,7 +87,8 @@ def make(
     from bubblescope.datasets.kept import keeping  # noqa: PLC0415
     from bubblescope.render.html.page_blocks.telling import make_levels  # noqa: PLC0415
 
-    with Bar(quiet=quiet) as bar, keeping(catalogue) as kept:
-        pieces = pieces_of(store, workers, kept=kept)
+    with Bar(quiet=quiet) as bar, keeping(catalogue, workers) as kept:
+        pieces = pieces_of(store, workers, kept=kept).got()
         levels = Levels(levels.store.anywhere(), levels.folder)
-        make_levels(levels, pieces, Watched(workers, bar), pieces.counters())
+        folder = kept.folder if kept else None
+        make_levels(levels, pieces, Watched(workers, bar), pieces.counters(), folder=folder)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bubblescope.cli.console import Bar
 from bubblescope.cli.reading import ENOUGH
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from bubblescope.analysis.kernels import Counted
     from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.analysis.stragglers.replayed import Slowed
-    from bubblescope.datasets.dataset_pieces import DatasetPieces
+    from bubblescope.cli.console import Said
     from bubblescope.engine import Engine
+    from bubblescope.engine.held import Held
     from bubblescope.model.progress import Progress
     from bubblescope.schedules.plan import Plan
     from bubblescope.sources.dataset.store import Store
@@ -29,32 +31,43 @@ if TYPE_CHECKING:
 def in_pieces(
     paths: tuple[str, ...],
     options: dict[str, Any],
+    then: Callable[[Found], Said],
     *,
     also: Sequence[Plan] = (),
     explained: bool,
-) -> Found | None:
+) -> Said | None:
     """Look at a dataset in parts, if that is what was given and it does not fit into memory.
 
     Args:
         paths: What was given.
         options: Those of `bubblescope.cli.reading.reading`; those about workers are taken out if it is
             looked at in parts.
+        then: What is said of it, worked out by a worker.
         also: Schedules to recognise besides the known ones.
         explained: As of `bubblescope.analysis.pieces.study_of_pieces.study_of`.
 
     Returns:
-        What is known of it; None if it can be read, as traces are.
+        What is said of it; None if it can be read, as traces are.
     """
     with _pieces_of(paths, options) as given:
         if given is None:
             return None
         from bubblescope.analysis.pieces.study_of_pieces import study_of  # noqa: PLC0415  slow, and seldom needed
 
-        pieces, run = given
-        found = study_of(pieces, run, also=also, explained=explained)
-    if not explained and pieces.executes:
-        found = found._replace(drawn=found.drawn.with_notices(_UNCOUNTED))
-    return found
+        if not explained and given.executes:
+            then = partial(_uncounted, then)
+        return study_of(
+            given.pieces,
+            given.run,
+            folder=given.folder,
+            also=also,
+            explained=explained,
+            then=then,
+        )
+
+
+def _uncounted(then: Callable[[Found], Said], found: Found) -> Said:
+    return then(found._replace(drawn=found.drawn.with_notices(_UNCOUNTED)))
 
 
 _UNCOUNTED: Final = Notice(
@@ -65,15 +78,18 @@ _UNCOUNTED: Final = Notice(
 """Said where a report leaves out what it has of smaller runs."""
 
 
-def stragglers_in_pieces(paths: tuple[str, ...], options: dict[str, Any]) -> Slowed | None:
+def stragglers_in_pieces(
+    paths: tuple[str, ...], options: dict[str, Any], then: Callable[[Slowed], Said]
+) -> Said | None:
     """Look for stragglers in a dataset in parts, if that is what was given.
 
     Args:
-        paths: As of `in_pieces`.
-        options: Likewise.
+        paths: What was given.
+        options: As of `in_pieces`.
+        then: Likewise.
 
     Returns:
-        What is known of it; None if it can be read, as traces are, or its steps are not alike.
+        What is said of it; None if it can be read, as traces are, or its steps are not alike.
     """
     kept = dict(options)
     with _pieces_of(paths, kept) as given:
@@ -81,34 +97,54 @@ def stragglers_in_pieces(paths: tuple[str, ...], options: dict[str, Any]) -> Slo
             return None
         from bubblescope.analysis.pieces.stragglers_of_pieces import stragglers_of  # noqa: PLC0415
 
-        return stragglers_of(*given)
+        return stragglers_of(given.pieces, given.run, folder=given.folder, then=then)
 
 
 def kernels_in_pieces(
-    paths: tuple[str, ...], options: dict[str, Any], by: Sequence[str] | None
-) -> Counted | None:
+    paths: tuple[str, ...],
+    options: dict[str, Any],
+    then: Callable[[Counted], Said],
+    by: Sequence[str] | None,
+) -> Said | None:
     """Sum up the kernels of a dataset some ranks at a time, if that is what was given.
 
     Args:
-        paths: As of `in_pieces`.
-        options: Likewise.
+        paths: What was given.
+        options: As of `in_pieces`.
+        then: Likewise.
         by: What rows are told apart by.
 
     Returns:
-        What is known of them; None if they can be read, as traces are, or there are none.
+        What is said of them; None if they can be read, as traces are, or there are none.
     """
     with _pieces_of(paths, options, "activities") as given:
         if given is None:
             return None
         from bubblescope.analysis.pieces.kernels_of_pieces import kernels_of  # noqa: PLC0415
 
-        return kernels_of(*given, by=by)
+        return kernels_of(given.pieces, given.run, by=by, folder=given.folder, then=then)
+
+
+class _Given(NamedTuple):
+    """A large dataset.
+
+    Attributes:
+        pieces: It, in pieces.
+        run: Who looks at them.
+        folder: Where what they find is held; None if it is sent back and forth.
+        executes: Whether it holds what operators executed.
+    """
+
+    pieces: Held[Any]
+    run: Watched
+    folder: Path | None
+    executes: bool
 
 
 @contextmanager
 def _pieces_of(
     paths: tuple[str, ...], options: dict[str, Any], table: str = TASKS
-) -> Iterator[tuple[DatasetPieces, Watched] | None]:
+) -> Iterator[_Given | None]:
     """Give a large dataset in pieces, and who looks at them; None if it is not one."""
     found = None if options["ranks"] is not None else given_dataset(paths)
     if found is None or _rows(found[1], table, options["steps"]) <= ENOUGH:
@@ -121,12 +157,14 @@ def _pieces_of(
     with (
         Bar(quiet=options["quiet"]) as bar,
         chosen(options) as workers,
-        keeping(catalogue) as kept,
+        keeping(catalogue, workers) as kept,
     ):
         pieces = pieces_of(
             store, workers, steps=options["steps"], clock=options["clock"], kept=kept
         )
-        yield pieces, Watched(workers, bar)
+        executes = any(part.count("flops") for part in catalogue.parts)
+        folder = None if kept is None else kept.folder
+        yield _Given(pieces, Watched(workers, bar), folder, executes)
 
 
 def given_dataset(paths: tuple[str, ...]) -> tuple[Store, Catalogue] | None:

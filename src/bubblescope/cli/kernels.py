@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bubblescope.analysis.kernels import BY, COLUMNS
-from bubblescope.cli.console import Bar, answer
+from bubblescope.cli.console import Bar, Said, answer, said, say
 from bubblescope.cli.in_pieces import kernels_in_pieces
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import paths_argument, read_kernels, reading
 from bubblescope.cli.values import Parsed
 from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.kernels import Kernels
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.kernels import Counted
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -56,9 +60,10 @@ def kernels(
     Rows are kernels, copies and fills, by the stage and the kind of task that launched them; ranks
     are set against the median of their peers.
     """
-    parts = None if like else kernels_in_pieces(paths, options, by)
+    of_parts = partial(_said, as_json=as_json, everything=everything)
+    parts = None if like else kernels_in_pieces(paths, options, of_parts, by)
     if parts is not None:
-        answer(Kernels.of_pieces(parts), as_json=as_json, everything=everything)
+        say(parts)
         return
     timeline = read_kernels(paths, **options)
     other = read_kernels(like, **options) if like else None
@@ -67,3 +72,8 @@ def kernels(
         bar.begin("adding up kernels")
         found = Kernels.of(timeline, by=by, like=other, labels=labels)
     answer(found, as_json=as_json, everything=everything)
+
+
+def _said(found: Counted, *, as_json: bool, everything: bool) -> Said:
+    """Return the kernels of a run that was looked at in parts; worked out where they are."""
+    return said(Kernels.of_pieces(found), as_json=as_json, everything=everything)

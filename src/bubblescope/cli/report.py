@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bubblescope.analysis.efficiency import Workload
 from bubblescope.analysis.mfu import CONVENTIONS
-from bubblescope.cli.console import Bar, answer
+from bubblescope.cli.console import Bar, Said, answer, said, say
 from bubblescope.cli.in_pieces import in_pieces
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
@@ -17,6 +18,7 @@ from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.report import Report
 
 if TYPE_CHECKING:
+    from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.schedules.plan import Plan
 
 
@@ -92,9 +94,10 @@ def report(
         devices=devices,
     )
     asked = model or tokens or peak or devices  # MFU needs what operators executed, all of it
-    parts = None if asked else in_pieces(paths, options, also=also, explained=False)
+    of_parts = partial(_said, as_json=as_json, everything=everything)
+    parts = None if asked else in_pieces(paths, options, of_parts, also=also, explained=False)
     if parts is not None:
-        answer(Report.of_pieces(parts), as_json=as_json, everything=everything)
+        say(parts)
         return
     timeline = read(paths, **options)
     with Bar(quiet=options["quiet"]) as bar:
@@ -102,3 +105,8 @@ def report(
     answer(found, as_json=as_json, everything=everything)
     if not len(timeline) and found.budget is None:
         sys.exit(NO_TASKS)
+
+
+def _said(found: Found, *, as_json: bool, everything: bool) -> Said:
+    """Return the report of a run that was looked at in parts; worked out where they are."""
+    return said(Report.of_pieces(found), as_json=as_json, everything=everything)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bubblescope.cli.console import Bar, out, print_json
+from bubblescope.cli.console import Bar, Said, say
 from bubblescope.cli.in_pieces import stragglers_in_pieces
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, read, reading
 from bubblescope.cli.workers import Sectioned
+from bubblescope.render.json import pretty
 from bubblescope.render.text.stragglers import Stragglers
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.stragglers.replayed import Slowed
 
 
 @click.command(cls=Sectioned, epilog=example("bubblescope stragglers traces --all"))
@@ -25,15 +30,25 @@ def stragglers(paths: tuple[str, ...], as_json: bool, everything: bool, **option
     The job is replayed as if nothing took longer than is usual for its type, and then with one
     type, stage, replica or worker as slow as it was.
     """
-    parts = stragglers_in_pieces(paths, options)
-    if parts is not None:
-        found = Stragglers.of_pieces(parts)
-    else:
+    quiet = options["quiet"]
+    of_parts = partial(_said, as_json=as_json, everything=everything, quiet=quiet)
+    answered = stragglers_in_pieces(paths, options, of_parts)
+    if answered is None:
         timeline = read(paths, **options)
         need_tasks(timeline)
-        with Bar(quiet=options["quiet"]) as bar:
+        with Bar(quiet=quiet) as bar:
             found = Stragglers.of(timeline, progress=bar)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        out.print(found.shown(everything=everything, quiet=options["quiet"]), crop=False)
+        answered = _answered(found, as_json=as_json, everything=everything, quiet=quiet)
+    say(answered)
+
+
+def _said(found: Slowed, *, as_json: bool, everything: bool, quiet: bool) -> Said:
+    """Return what is said of a run that was looked at in parts; worked out where they are."""
+    slow = Stragglers.of_pieces(found)
+    return _answered(slow, as_json=as_json, everything=everything, quiet=quiet)
+
+
+def _answered(found: Stragglers, *, as_json: bool, everything: bool, quiet: bool) -> Said:
+    return Said(
+        pretty(found.to_dict()) if as_json else found.shown(everything=everything, quiet=quiet)
+    )

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bubblescope.cli.console import Bar, out, print_json, warn
+from bubblescope.cli.console import Bar, Said, say
 from bubblescope.cli.help_text import asked, lang_option
 from bubblescope.cli.in_pieces import in_pieces
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.cli.workers import Sectioned
 from bubblescope.model import language
+from bubblescope.render.json import pretty
 from bubblescope.render.text.why import Explanation
 
 if TYPE_CHECKING:
+    from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.schedules.plan import Plan
 
 
@@ -38,16 +41,25 @@ def why(
     """Explain why devices are idle, and what to do about it."""
     quiet = options["quiet"]
     spoken = asked() or (language.ENGLISH if as_json else language.current())
-    parts = in_pieces(paths, options, also=also, explained=True)
-    if parts is not None:
-        timeline, found = parts.drawn, Explanation.of_pieces(parts, spoken)
-    else:
+    of_parts = partial(_said, spoken=spoken, as_json=as_json, everything=everything)
+    answered = in_pieces(paths, options, of_parts, also=also, explained=True)
+    if answered is None:
         timeline = read(paths, **options)
         need_tasks(timeline)
         with Bar(quiet=quiet) as bar:
             found = Explanation.of(timeline, also=also, language=spoken, progress=bar)
+        answered = _answered(found, as_json=as_json, everything=everything)
+    say(answered, quiet=quiet)
+
+
+def _said(found: Found, *, spoken: str, as_json: bool, everything: bool) -> Said:
+    """Explain a run that was looked at in parts; worked out where they are."""
+    explained = Explanation.of_pieces(found, spoken)
+    return _answered(explained, as_json=as_json, everything=everything)
+
+
+def _answered(found: Explanation, *, as_json: bool, everything: bool) -> Said:
     if as_json:
-        print_json(found.to_dict(gaps=everything))
-        return
-    out.print(found.shown(everything=everything), crop=False)
-    warn(timeline, quiet=quiet)
+        return Said(pretty(found.to_dict(gaps=everything)))
+    warnings = tuple(notice.message for notice in found.timeline.run.warnings)
+    return Said(found.shown(everything=everything), warnings)

@@ -1,11 +1,11 @@
 """A dataset as a run in pieces: parts of whole steps, and batches of ranks, read where they are needed.
 
-What it holds travels to workers with each piece of work: the catalogue, the ranks, and how clocks are
-corrected.
+What it is made of is held where workers see it: the catalogue, the ranks, and how clocks are corrected.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ import polars as pl
 
 from bubblescope.clocks import Correction, as_it_is, clocks_of, settled
 from bubblescope.clocks.tightest_pairs import Evidence
+from bubblescope.engine.held import Holder
 from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from bubblescope.datasets.kept import Kept
     from bubblescope.engine import Engine
+    from bubblescope.engine.held import Held
     from bubblescope.model.provenance import Run
     from bubblescope.sources.dataset.store import Store
 
@@ -153,14 +155,9 @@ class DatasetPieces:
             range(len(self._parts)), lambda kept, place: kept.along(place, low, high, _ALONG)
         )
         if held is not None:
-            return Timeline(pl.concat(held), self.ranks, self.run)
+            return Timeline.of_checked(pl.concat(held), self.ranks, self.run)
         tasks = self._along(TASKS, low, high)
         return self._settled.applied(Timeline(tasks, self.ranks, self.run))
-
-    @property
-    def executes(self) -> bool:
-        """Whether it holds what operators executed."""
-        return any(part.count("flops") for part in self._tables.catalogue.parts)
 
     @property
     def kernel_batches(self) -> int:
@@ -169,10 +166,19 @@ class DatasetPieces:
 
     def kernels(self, batch: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the activities of some ranks in all steps, and their budget, on one clock."""
-        low, high = self._of_kernels[batch]
+        place, names = f"kernels.{batch}", ("activities", "budget")
+        held = None if self._kept is None else self._kept.kept(place)
+        if held is None:
+            low, high = self._of_kernels[batch]
+            held = {
+                name: self._settled.moved_table(self._along(name, low, high), name)
+                for name in names
+            }
+            if self._kept is not None:
+                self._kept.keep(place, held)
         activities, spent = (
-            self._settled.moved_table(self._along(name, low, high), name)
-            for name in ("activities", "budget")
+            held[name] if name in held else pl.DataFrame(schema=TABLES[name].schema)
+            for name in names
         )
         return activities, spent
 
@@ -205,7 +211,7 @@ class DatasetPieces:
     def _timeline(self, tables: dict[str, pl.DataFrame]) -> Timeline:
         """Return a timeline of tables as they were kept."""
         tasks = tables.pop(TASKS, pl.DataFrame(schema=TASK_SCHEMA))
-        return Timeline(tasks, self.ranks, self.run, **tables)
+        return Timeline.of_checked(tasks, self.ranks, self.run, **tables)
 
     def counters(self) -> pl.DataFrame:
         """Return the counters of the whole run."""
@@ -255,8 +261,8 @@ def pieces_of(
     clock: Literal["raw", "auto", "solve"] = "auto",
     size: int = A_PIECE,
     kept: Kept | None = None,
-) -> DatasetPieces:
-    """Return a dataset in pieces, on one clock.
+) -> Held[DatasetPieces]:
+    """Return a dataset in pieces, on one clock, as it is held where its parts are looked at.
 
     Args:
         store: Where it lies.
@@ -275,40 +281,69 @@ def pieces_of(
     wanted = None
     if steps is not None:
         wanted = [step for step in tables.catalogue.steps if any(step in some for some in steps)]
-    [(_, (ranks, run))] = engine.run(_known, [tables], apart=True)
-    pieces = DatasetPieces(tables, wanted, Correction(ranks, run, {}, []), size, kept)
-    several = ranks["host"].n_unique() > 1 or not run.common_clock
-    solves = clock == "solve" or (clock == "auto" and several and run.clock is None)
-    jobs = [_Recorded(pieces, index, solves) for index in range(len(pieces.parts))]
-    told = [found for _, found in engine.run(_recorded, jobs, apart=True)]
-    [(_, settled)] = engine.run(_settle, [_Settling(ranks, run, clock, told)], apart=True)
-    odd = settled.odd
+    folder = None if kept is None else kept.folder
+
+    holder = Holder(partial(engine.run, apart=True), folder)
+    asked = _Asked(tables, wanted, size, kept, clock)
+    recorded, outline = holder.put(_recorded_pieces, asked)
+    parts, solves = outline.got()
+    jobs = [_Recorded(recorded, index, solves) for index in range(parts)]
+    settled, found = holder.put(_settled_pieces, asked, recorded, holder.hold(_recorded, jobs))
+    odd = found.got()
     if odd:
         raise SourceError(
             str(store),
             f"{units.listed('rank', odd)} do not agree with the others on the numbers of steps; read "
             "some of them with --steps",
         )
-    return DatasetPieces(tables, wanted, settled.correction, size, kept)
+    return settled
 
 
-def _known(tables: Tables) -> tuple[pl.DataFrame, Run]:
-    """Return the ranks of a dataset and what is known of the run, as read from very many files."""
+class _Asked(NamedTuple):
+    """What is asked of a dataset.
+
+    Attributes:
+        tables: Its tables.
+        steps, size, kept: As of `DatasetPieces`.
+        clock: As of `pieces_of`.
+    """
+
+    tables: Tables
+    steps: Sequence[int] | None
+    size: int
+    kept: Kept | None
+    clock: Literal["raw", "auto", "solve"]
+
+    def pieces(self, correction: Correction) -> DatasetPieces:
+        """Return it in pieces, its clocks corrected."""
+        return DatasetPieces(self.tables, self.steps, correction, self.size, self.kept)
+
+
+def _recorded_pieces(asked: _Asked) -> tuple[DatasetPieces, tuple[int, bool]]:
+    """Return a dataset by the clocks of its ranks; and how many parts, and if clocks are solved for.
+
+    What is known of its ranks and of the run is read from very many files.
+    """
+    tables = asked.tables
     ranks = tables.ranks(tables.catalogue.parts).sort("rank")
     run = tables.run(tables.catalogue.parts, ranks)
-    return ranks, msgspec.structs.replace(run, contents=()).encodable()
+    run = msgspec.structs.replace(run, contents=()).encodable()
+    pieces = asked.pieces(Correction(ranks, run, {}, []))
+    several = ranks["host"].n_unique() > 1 or not run.common_clock
+    solves = asked.clock == "solve" or (asked.clock == "auto" and several and run.clock is None)
+    return pieces, (len(pieces.parts), solves)
 
 
 class _Recorded(NamedTuple):
     """A part to be looked at as it was recorded.
 
     Attributes:
-        pieces: The run, by the clocks of its ranks.
+        pieces: The run, by the clocks of its ranks; it is held.
         number: Of the part.
         solves: Whether clocks are solved for.
     """
 
-    pieces: DatasetPieces
+    pieces: Any
     number: int
     solves: bool
 
@@ -335,32 +370,22 @@ def _recorded(job: _Recorded) -> _Told:
     return _Told(found, windows(part.tasks))
 
 
-class _Settling(NamedTuple):
-    ranks: pl.DataFrame
-    run: Run
-    clock: Literal["raw", "auto", "solve"]
-    told: list[_Told]
-
-
-class _Settled(NamedTuple):
-    correction: Correction
-    odd: list[int]
-
-
-def _settle(job: _Settling) -> _Settled:
-    """Work out how clocks are corrected, and whether ranks agree then on the numbers of steps."""
-    found = Correction(job.ranks, job.run, {}, [])
-    clocks = clocks_of(job.ranks, job.run)
-    told = [one.clocks for one in job.told if one.clocks is not None]
-    if job.clock != "raw" and told:
-        every = Evidence.joined(told, by_step=clocks.by_step)
-        found = settled(job.ranks, job.run, every, job.clock)
-    elif job.clock == "solve":
-        found = as_it_is(job.ranks, job.run, job.clock)
-    both = pl.concat([one.windows for one in job.told])
+def _settled_pieces(
+    asked: _Asked, pieces: DatasetPieces, told: Sequence[_Told]
+) -> tuple[DatasetPieces, list[int]]:
+    """Return a dataset on one clock, and the ranks that do not agree then on the numbers of steps."""
+    found = Correction(pieces.ranks, pieces.run, {}, [])
+    clocks = clocks_of(pieces.ranks, pieces.run)
+    tell = [one.clocks for one in told if one.clocks is not None]
+    if asked.clock != "raw" and tell:
+        evidence = Evidence.joined(tell, by_step=clocks.by_step)
+        found = settled(pieces.ranks, pieces.run, evidence, asked.clock)
+    elif asked.clock == "solve":
+        found = as_it_is(pieces.ranks, pieces.run, asked.clock)
+    both = pl.concat([one.windows for one in told])
     odd = disagreeing(found.ranks, found.moved(both, "start_ns", "end_ns"))
     groups = [group._replace(pairs=group.pairs.clear()) for group in found.groups]
-    return _Settled(found._replace(groups=groups), odd)
+    return asked.pieces(found._replace(groups=groups)), odd
 
 
 def _most_moved_ns(settled: Correction) -> int:

@@ -25,6 +25,7 @@ from bubblescope.model.timeline_tables import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from bubblescope.engine import Engine
     from bubblescope.sources.dataset.catalogue import Catalogue
 
 A_ROW: Final = 100
@@ -35,7 +36,8 @@ _SCHEMAS: Final = {"tasks": TASK_SCHEMA, **{name: table.schema for name, table i
 class Kept(NamedTuple):
     """A folder of parts that are kept while questions are asked.
 
-    Workers on other machines do not see it, unless it lies where all do: they read parts anew.
+    All workers see it. What they find out of parts may be held in it as well
+    (`bubblescope.engine.held`).
 
     Attributes:
         folder: Where they lie.
@@ -97,11 +99,16 @@ class Kept(NamedTuple):
 
 
 @contextmanager
-def keeping(catalogue: Catalogue) -> Iterator[Kept | None]:
+def keeping(catalogue: Catalogue, workers: Engine) -> Iterator[Kept | None]:
     """Give a folder to keep the parts of a dataset in while it is asked about, then remove it.
 
     It lies where temporary files do (`TMPDIR`); one that a killed command left there is removed. None
-    is given where parts would fill half of the room that is left there, or more.
+    is given where parts would fill half of the room that is left there, or more, or where some of the
+    workers do not see it, such as those on other machines.
+
+    Args:
+        catalogue: Of the dataset.
+        workers: Who look at the parts.
     """
     rows = sum(sum(held.rows.values()) for part in catalogue.parts for held in part.blocks.values())
     try:
@@ -116,7 +123,7 @@ def keeping(catalogue: Catalogue) -> Iterator[Kept | None]:
         yield None
         return
     try:
-        yield Kept(Path(folder))
+        yield Kept(Path(folder)) if workers.see(folder) else None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

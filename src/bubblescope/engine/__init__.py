@@ -70,6 +70,9 @@ class Engine(Protocol):
                 said when all others are done, or the cluster cannot be reached, or no longer.
         """
 
+    def see(self, folder: str) -> bool:
+        """Say whether all workers see a folder of this machine, or of a file system that they share."""
+
     def close(self) -> None:
         """End what was started; the engine starts anew if it is used again."""
 

@@ -134,6 +134,10 @@ class DaskEngine:
                 with suppress(OSError, TimedOutError):
                     one.close()
 
+    def see(self, folder: str) -> bool:
+        """Say whether all workers see a folder, those of a cluster that may be elsewhere."""
+        return all(self._connected().run(os.path.isdir, folder).values())
+
     def run(
         self,
         work: Callable[[Job], Result],

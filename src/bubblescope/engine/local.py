@@ -63,6 +63,10 @@ class LocalEngine:
             return True
         return min(count, self.workers) > 1 and size >= _WORTHWHILE_BYTES and not threads
 
+    def see(self, folder: str) -> bool:  # noqa: ARG002
+        """Say that all workers see a folder: they are on this machine."""
+        return True
+
     def run(
         self,
         work: Callable[[Job], Result],

@@ -169,6 +169,34 @@ class Timeline:
         counters: pl.DataFrame | None = None,
         **tables: pl.DataFrame | None,
     ) -> None:
+        self._take(tasks, ranks, run, {"counters": counters, **tables}, checks=True)
+
+    @classmethod
+    def of_checked(
+        cls, tasks: pl.DataFrame, ranks: pl.DataFrame, run: Run, **tables: pl.DataFrame
+    ) -> Timeline:
+        """Return a timeline of rows that timelines of these ranks had: rules are not tried again.
+
+        Args:
+            tasks: As of the constructor; likewise the others.
+            ranks: Likewise.
+            run: Likewise.
+            **tables: Likewise.
+        """
+        made = cls.__new__(cls)
+        made._take(tasks, ranks, run, tables, checks=False)  # noqa: SLF001  it is ours
+        return made
+
+    def _take(
+        self,
+        tasks: pl.DataFrame,
+        ranks: pl.DataFrame | None,
+        run: Run | None,
+        tables: Mapping[str, pl.DataFrame | None],
+        *,
+        checks: bool,
+    ) -> None:
+        """Take tables of which a timeline is made, in their order, with all columns."""
         tasks = _conform(tasks, TASK_SCHEMA, _TASK_REQUIRED, "tasks")
         if ranks is None:
             ranks = tasks.select(pl.col("rank").unique()).with_columns(host=pl.lit("unknown"))
@@ -177,12 +205,13 @@ class Timeline:
             raise TypeError(f"a timeline has no table {min(unknown)}")
         beside = {}
         for name, table in TABLES.items():
-            frame = counters if name == "counters" else tables.get(name)
+            frame = tables.get(name)
             if frame is None:
                 beside[name] = pl.DataFrame(schema=table.schema)
             else:
                 beside[name] = _conform(frame, table.schema, table.required, name)
-        _check(tasks, ranks, beside)
+        if checks:
+            _check(tasks, ranks, beside)
         self.remembered = {}
         self.tasks = _unfilled(in_order(tasks, "rank", "lane", "start_ns", "end_ns"))
         self.ranks = ranks.sort("rank")

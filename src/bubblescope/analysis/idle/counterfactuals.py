@@ -360,7 +360,8 @@ def _doubt(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None = No
     """Return how much of each result's way, from stage to stage, clocks may have made up.
 
     It is what the two clocks may be off, and what they must be off because a result the other way was
-    used before it was there.
+    used before it was there; but no more than passed, in that step, until any result between them was
+    used: none is under way for less than no time.
     """
     clock = clocks(timeline)
     error, group = np.zeros((2, len(clock)), np.int64)
@@ -380,7 +381,30 @@ def _doubt(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None = No
     doubt: Ints = np.where(one == other, 0, error[source] + error[target] + wrong)
     if timeline.run.clock is not None:  # of clocks that nothing bounds, all of it may be made up
         doubt = np.where(group[source] == group[target], doubt, np.iinfo(np.int64).max)
-    return doubt
+    return np.minimum(doubt, _soonest(run, one, other))
+
+
+def _soonest(run: MeasuredRun, one: Ints, other: Ints) -> Ints:
+    """Return, for each result from stage to stage, how soon any of its step was used likewise.
+
+    That is: after it was made by one clock, by the other. Of overlapped pairs no one knows when either
+    half ran: they tell nothing.
+
+    Args:
+        run: The run.
+        one: The clock that each result was made by.
+        other: That by which it was used.
+    """
+    source, target = (edge[run.links] for edge in run.graph.edges)
+    wait = run.as_measured.start_ns[target] - run.as_measured.end_ns[source]
+    pair = run.kind == list(Kind).index(Kind.FORWARD_BACKWARD)
+    most = np.iinfo(np.int64).max
+    sure = np.where(pair[source] | pair[target], most, np.maximum(wait, 0))
+    ways = pl.DataFrame({"step": run.step[target], "one": one, "other": other, "sure": sure})
+    soonest: Ints = (
+        ways.select(pl.col("sure").min().over("step", "one", "other")).to_series().to_numpy()
+    )
+    return soonest
 
 
 def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, int], dict[Cause, Ints]]:

@@ -6,7 +6,8 @@ counted how many are about as long, which says among which the wanted one is; th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import polars as pl
 
@@ -30,14 +31,22 @@ from bubblescope.analysis.kernels import (
 )
 from bubblescope.analysis.overview import sized
 from bubblescope.analysis.pieces.given import here
+from bubblescope.engine.held import Held, Holder
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from bubblescope.analysis.pieces.given import Runs
     from bubblescope.model.provenance import Run
+
+Answer = TypeVar("Answer")
+
+
+def _itself(found: Counted) -> Any:
+    return found
 
 
 class Activities(Protocol):
@@ -59,37 +68,75 @@ class Activities(Protocol):
         """Return the activities of a batch of ranks in all steps, and their budget."""
 
 
-def kernels_of(pieces: Activities, run: Runs = here, *, by: Sequence[str] | None = None) -> Counted:
+def kernels_of(
+    pieces: Activities | Held[Activities],
+    run: Runs = here,
+    *,
+    by: Sequence[str] | None = None,
+    folder: Path | None = None,
+    then: Callable[[Counted], Answer] = _itself,
+) -> Answer:
     """Sum up the kernels of a run, some ranks at a time.
 
     Args:
         pieces: The run.
         run: What runs the looks, each at one batch: `Engine.run`, or this process.
         by: As of `Kernels.of`.
+        folder: As of `bubblescope.analysis.pieces.study_of_pieces.study_of`.
+        then: What is wanted of what is known of it, worked out where looks are taken; all by default.
 
     Raises:
         TimelineError: As `Kernels.of`.
     """
     chosen = known(BY if by is None else by)
-    batches = range(pieces.kernel_batches)
-    first = [found for _, found in run(_first, [_Batch(pieces, at, chosen) for at in batches])]
-    sums = _added([one.sums for one in first], chosen, "count", "total_ns")
+    holder = Holder(run, folder)
+    given: Any = pieces if isinstance(pieces, Held) else Held.of(pieces, folder)
+    batches = range(holder.ask(_batches, given))
+    first = holder.hold(_first, [_Batch(given, at, chosen) for at in batches])
+    wanted = holder.put(_to_look_for, given, first, chosen)
+    second = holder.hold(_second, [_Batch(given, at, chosen, wanted) for at in batches])
+    return holder.ask(partial(_counted, then), given, first, second, wanted, chosen)  # type: ignore[no-any-return]
+
+
+def _batches(pieces: Activities) -> int:
+    return pieces.kernel_batches
+
+
+def _sums(first: Sequence[_First], by: Sequence[str]) -> pl.DataFrame:
+    return _added([one.sums for one in first], by, "count", "total_ns")
+
+
+def _to_look_for(
+    pieces: Activities, first: Sequence[_First], by: Sequence[str]
+) -> tuple[pl.DataFrame, list[Peers]]:
+    """Return among which sizes medians are, and which ranks are compared."""
+    sums = _sums(first, by)
     if not sums.height:
         raise TimelineError(NO_KERNELS)
-    sizes = _added([one.sizes for one in first], [*chosen, "size"], "count")
+    sizes = _added([one.sizes for one in first], [*by, "size"], "count")
     ranks = [rank for one in first for rank in one.ranks]
     peers = peers_of(pieces.ranks, ranks, pl.concat([one.steps for one in first]))
-    wanted = _wanted(sizes, sums, chosen)
-    jobs = [_Batch(pieces, at, chosen, (wanted, peers)) for at in batches]
-    second: list[_Second] = [found for _, found in run(_second, jobs)]
-    near = _added([one.near for one in second], [*chosen, "size", "length_ns"], "count")
-    middle = _middle(sums, near, wanted, chosen)
-    within = spread_within(pl.concat([one.varied for one in first]), chosen)
-    over = spread_over(pl.concat([one.of_ranks for one in first]), chosen)
-    return Counted(
+    return _wanted(sizes, sums, by), peers
+
+
+def _counted(
+    then: Callable[[Counted], Answer],
+    pieces: Activities,
+    first: Sequence[_First],
+    second: Sequence[_Second],
+    looked_for: tuple[pl.DataFrame, list[Peers]],
+    by: tuple[str, ...],
+) -> Answer:
+    """Put together what was found, and work out what is wanted of it."""
+    wanted, peers = looked_for
+    sums = _sums(first, by)
+    near = _added([one.near for one in second], [*by, "size", "length_ns"], "count")
+    within = spread_within(pl.concat([one.varied for one in first]), by)
+    over = spread_over(pl.concat([one.of_ranks for one in first]), by)
+    found = Counted(
         Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run),
-        chosen,
-        table_of(middle, within, over, chosen),
+        by,
+        table_of(_middle(sums, near, wanted, by), within, over, by),
         int(sums["total_ns"].sum()),
         sum(one.device_ns for one in first),
         against(
@@ -99,6 +146,7 @@ def kernels_of(pieces: Activities, run: Runs = here, *, by: Sequence[str] | None
         ),
         sum(one.devices for one in first),
     )
+    return then(found)
 
 
 class _Batch(NamedTuple):
@@ -108,13 +156,13 @@ class _Batch(NamedTuple):
         pieces: The run.
         number: Of the batch.
         by: What rows are told apart by.
-        more: What else the look needs.
+        more: Which sizes are wanted, and which ranks are compared; None if that is not known yet.
     """
 
     pieces: Activities
     number: int
     by: tuple[str, ...]
-    more: tuple[pl.DataFrame, list[Peers]] | None = None
+    more: Any = None
 
     def rows(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the kernels with their lengths, and what devices spent time on but for what hides."""
@@ -176,8 +224,6 @@ class _Second(NamedTuple):
 
 def _second(job: _Batch) -> _Second:
     """Look again; `more` is which sizes are wanted, and which ranks are compared."""
-    if job.more is None:
-        raise ValueError("what is wanted was not said")
     wanted, peers = job.more
     ran, spent = job.rows()
     place = [*job.by, "size"]

@@ -4,64 +4,82 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
-from bubblescope.analysis.phase import together
+from bubblescope.analysis.phase import pipelines, step_facts, together
 from bubblescope.analysis.pieces import looks
-from bubblescope.model.arrays import give_back
+from bubblescope.engine.held import Held, Holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
-    from bubblescope.analysis.phase import StepFacts
+    import polars as pl
+
     from bubblescope.analysis.pieces.given import Pieces, Runs
 
 
-class Looking:
-    """What looks at the parts of a run, and knows what the looks before found.
+class Looking(Holder):
+    """What looks at the parts of a run, and knows where that is what the looks before found.
+
+    What looks return, and what is put together of it, stays where they are taken: a row for each rank
+    and step of a large run is more than the process that asks should hold.
 
     Args:
         pieces: The run.
         run: What runs the looks, each at one part.
+        folder: Where workers hold what looks return; None if it is sent back and forth.
 
     Attributes:
         pieces: The run.
+        parts: The steps of each part.
+        batches: Number of batches of ranks.
         told: What parts are told of the whole.
     """
 
-    def __init__(self, pieces: Pieces, run: Runs) -> None:
-        self.pieces = pieces
-        self.told: looks.Told = {}
-        self._run = run
+    def __init__(
+        self, pieces: Pieces | Held[Pieces], run: Runs, folder: Path | None = None
+    ) -> None:
+        super().__init__(run, folder)
+        self.pieces = pieces if isinstance(pieces, Held) else Held.of(pieces, folder)
+        self.parts, self.batches = self.ask(_outline, self.pieces)
+        self.told: Held[looks.Told] = Held({})
 
     def look(
         self, look: Callable[[looks.OfPart], Any], more: Any = None, at: Iterable[int] | None = None
-    ) -> list[Any]:
-        """Look at each part, or at some, and return what comes of it, by part."""
-        parts = range(len(self.pieces.parts)) if at is None else at
-        return self.done(look, [self.part(index, more) for index in parts])
+    ) -> list[Held[Any]]:
+        """Look at each part, or at some, and return what comes of it, by part.
 
-    def done(self, look: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
-        """Return what comes of looks, in their order."""
-        found = [None] * len(jobs)
-        for index, made in self._run(look, jobs):
-            found[index] = made
-        give_back()
-        return found
-
-    def part(self, index: int, more: Any = None) -> looks.OfPart:
-        """Return what a look at a part is told; `more` is what it needs besides."""
-        return looks.OfPart(self.pieces, index, self.told, more)
+        Args:
+            look: The look.
+            more: What it needs besides.
+            at: At which parts; at all if None.
+        """
+        numbers = range(len(self.parts)) if at is None else at
+        pieces: Any = self.pieces
+        known: Any = self.told
+        return self.hold(look, [looks.OfPart(pieces, number, known, more) for number in numbers])
 
     def at(self, step: int | None) -> int:
         """Return the part that has a step."""
-        parts = enumerate(self.pieces.parts)
+        parts = enumerate(self.parts)
         return next(index for index, steps in parts if step in steps or not steps)
 
-    def pipelines(self, facts: StepFacts) -> pl.DataFrame:
-        """Return what `bubblescope.analysis.phase.pipelines` does of the whole run."""
-        step = facts.overlapping
-        if step is None:
-            return together(facts.ranks)
-        [found] = self.look(looks.split, step[0], [self.at(step[0])])
-        return pl.DataFrame(found)
+    def tell_pipelines(self) -> None:
+        """Tell parts which pipelines there are, once they are told what whole steps tell."""
+        step = self.ask(_overlapping, self.told)
+        apart = [] if step is None else self.look(looks.split, step[0], [self.at(step[0])])
+        [self.told] = self.put(_with_pipelines, self.told, apart)
+
+
+def _outline(pieces: Pieces) -> tuple[list[Sequence[int]], int]:
+    return list(pieces.parts), pieces.batches
+
+
+def _overlapping(known: looks.Told) -> tuple[int | None] | None:
+    step: tuple[int | None] | None = known[step_facts].overlapping
+    return step
+
+
+def _with_pipelines(known: looks.Told, apart: Sequence[pl.DataFrame]) -> tuple[looks.Told]:
+    """Return what parts are told with what `bubblescope.analysis.phase.pipelines` does of all."""
+    found = apart[0] if apart else together(known[step_facts].ranks)
+    return ({**known, pipelines: found},)

@@ -1,7 +1,8 @@
 """What is looked at in each part of a run, look by look: each is told what those before it found.
 
-A look returns little: sums, tables of ranks and steps, and a few tasks that show something. The parts
-themselves stay where they are looked at.
+A look returns little: sums, tables of ranks and steps, and a few tasks that show something. Neither the
+parts nor what looks return leave the place where they are looked at (`bubblescope.engine.held`): each
+look is given what those before it found.
 """
 
 from __future__ import annotations
@@ -160,32 +161,25 @@ def drawn(job: OfPart) -> pl.DataFrame:
     )
 
 
-class Telling(NamedTuple):
-    """The steps that a plan is chosen by.
+def chosen(
+    pieces: Pieces, known: Told, steps: Mapping[int, list[int]] | None, also: Sequence[Plan]
+) -> tuple[Choice | None]:
+    """Choose a plan by a few steps, of all parts that have such.
 
-    Attributes:
+    Args:
         pieces: The run.
-        told: What is known of it.
-        steps: Some of each part, by the part's number.
+        known: What parts are told.
+        steps: Some of each part, by the part's number; all if None.
         also: Plans to try besides the known ones.
     """
-
-    pieces: Pieces
-    told: Told
-    steps: dict[int, list[int]] | None
-    also: Sequence[Plan]
-
-
-def chosen(job: Telling) -> Choice | None:
-    """Choose a plan by a few steps, of all parts that have such; by all steps if none are named."""
     tasks = []
-    for index in range(len(job.pieces.parts)) if job.steps is None else job.steps:
-        part = OfPart(job.pieces, index, job.told).timeline().tasks
-        if job.steps is not None:
-            part = part.filter(pl.col("step").is_in(job.steps[index]))
+    for index in range(len(pieces.parts)) if steps is None else steps:
+        part = OfPart(pieces, index, known).timeline().tasks
+        if steps is not None:
+            part = part.filter(pl.col("step").is_in(steps[index]))
         tasks.append(part)
-    few = Timeline(pl.concat(tasks), job.pieces.ranks, job.pieces.run)
-    return choose(told(few, {seen: job.told[seen]}), job.also)
+    few = Timeline(pl.concat(tasks), pieces.ranks, pieces.run)
+    return (choose(told(few, {seen: known[seen]}), also),)
 
 
 class Second(NamedTuple):
@@ -400,23 +394,30 @@ class Spans(NamedTuple):
     """When pipeline phases were, and steps.
 
     Attributes:
-        phases, between: As of `Ledger`, those that may be on in the part.
-        steps: The steps of the part that are whole, as `whole_steps` returns them.
+        phases: As `bubblescope.analysis.wall_clock.pipeline_phases` returns them.
+        steps: The steps that are whole, as `whole_steps` returns them.
     """
 
     phases: pl.DataFrame
     steps: pl.DataFrame
 
 
-def whole(job: OfPart) -> pl.DataFrame:
-    """Return what ranks of a part were in, in whole steps, as rank, what, spent_ns and phase_ns."""
+def whole(job: OfPart) -> pl.DataFrame | None:
+    """Return what ranks of a part were in, in whole steps, as rank, what, spent_ns and phase_ns.
+
+    None if it has no whole steps.
+    """
     spans: Spans = job.more
+    steps = spans.steps.filter(pl.col("step").is_in(job.pieces.parts[job.number]))
+    if not steps.height:
+        return None
+    low, high = steps.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    phases = spans.phases.filter(pl.col("end_ns") > low, pl.col("start_ns") < high)
     own = job.pieces.part(job.number)
-    until_ns: Any = spans.steps["end_ns"].max()
-    around = job.pieces.around(job.number, own.start_ns, until_ns or own.end_ns)
+    around = job.pieces.around(job.number, own.start_ns, high)
     names: Names = job.told[names_of]
     tasks = pl.concat([own.tasks, around.tasks])
-    table = taken_apart(tasks, spans.steps, spans.phases, names.asides)
+    table = taken_apart(tasks, steps, phases, names.asides)
     sums = pl.col("spent_ns", "phase_ns").sum()
     return table.group_by("rank", "what").agg(sums)
 

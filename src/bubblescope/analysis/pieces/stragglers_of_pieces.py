@@ -7,7 +7,9 @@ of the run, step beside step; where they do not, a run is not looked at in parts
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import hashlib
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -34,65 +36,126 @@ from bubblescope.model.remembered import told
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
     from bubblescope.analysis.pieces.given import Pieces, Runs
-    from bubblescope.analysis.pieces.looks import OfPart
+    from bubblescope.analysis.pieces.looks import OfPart, Told
+    from bubblescope.engine.held import Held
+
+Answer = TypeVar("Answer")
 
 
-def stragglers_of(pieces: Pieces, run: Runs = here) -> Slowed | None:
+def _itself(found: Slowed) -> Any:
+    return found
+
+
+def stragglers_of(
+    pieces: Pieces | Held[Pieces],
+    run: Runs = here,
+    *,
+    folder: Path | None = None,
+    then: Callable[[Slowed], Answer] = _itself,
+) -> Answer | None:
     """Look at a run part by part.
 
     Args:
         pieces: The run.
         run: What runs the looks, each at one part: `Engine.run`, or this process.
+        folder: As of `bubblescope.analysis.pieces.study_of_pieces.study_of`.
+        then: What is wanted of what is known of it, worked out where looks are taken; all by default.
 
     Returns:
-        What is known of it; None if its parts do not all have the same operations, each of them whole
+        What is wanted; None if its parts do not all have the same operations, each of them whole
         steps of all ranks, or if it is a job trace.
 
     Raises:
-        Whatever an engine or a part raises.
+        Whatever an engine, a part or `then` raises.
     """
-    looking = Looking(pieces, run)
-    facts = StepFacts.joined(looking.look(_facts))
-    looking.told[step_facts] = facts
-    looking.told[pipelines] = apart = looking.pipelines(facts)
-    laid: list[_Laid | None] = looking.look(_laid)
-    same = [one for one in laid if one is not None]
-    if len(same) < len(laid) or any(one.order != same[0].order for one in same):
+    looking = Looking(pieces, run, folder)
+    [looking.told] = looking.put(_facts_of_all, looking.look(_facts))
+    looking.tell_pipelines()
+    laid = looking.look(_laid)
+    usual, several = looking.put(_alike, looking.told, laid)
+    if usual.nothing:
         return None
-    pipeline = same[0].pipeline
-    usual = Usual.joined([one.usual for one in same])
-    several = apart["pipeline"].n_unique() > 1
-    found = Replayed.joined(looking.look(_replayed, (usual, several)))
-    worst: list[tuple[Array, Array]] = looking.look(_worst, (usual, found.worst(pipeline.rank)))
-    turn = order_of([step for one in same for step in one.steps])
-    timeline = Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run)
-    slow, stand = _ranks(looking, timeline)
+    replayed = looking.look(_replayed, (usual, several))
+    found, workers = looking.put(_found, laid, replayed)
+    worst = looking.look(_worst, (usual, workers))
+    along = looking.look(_along, at=range(looking.batches))
+    [typical] = looking.put(_typical, along)
+    done = looking.look(_done, typical)
+    ranks = looking.put(_ranks, looking.pieces, along, done, typical)
+    given = (looking.pieces, laid, several, found, worst, ranks)
+    return looking.ask(partial(_concluded, then), *given)  # type: ignore[no-any-return]
+
+
+def _facts_of_all(parts: Sequence[StepFacts]) -> tuple[Told]:
+    return ({step_facts: StepFacts.joined(parts)},)
+
+
+def _alike(known: Told, laid: Sequence[_Laid | None]) -> tuple[Usual | None, bool]:
+    """Return what operations take, None if parts differ; and whether there are several pipelines."""
+    same = [one for one in laid if one is not None]
+    several = known[pipelines]["pipeline"].n_unique() > 1
+    if len(same) < len(laid) or any(one.order != same[0].order for one in same):
+        return None, several
+    return Usual.joined([one.usual for one in same]), several
+
+
+def _found(laid: Sequence[_Laid], parts: Sequence[Replayed]) -> tuple[Replayed, Array]:
+    """Return what replays of all parts told, and which workers are the slowest."""
+    found = Replayed.joined(parts)
+    return found, found.worst(laid[0].pipeline.rank)
+
+
+def _typical(along: Sequence[_Along | None]) -> tuple[Typical]:
+    return (Typical.of(Medians.joined([one.medians for one in along if one is not None])),)
+
+
+def _ranks(
+    pieces: Pieces,
+    along: Sequence[_Along | None],
+    done: Sequence[_Done | None],
+    typical: Typical,
+) -> tuple[SlowRank | None, Alike]:
+    """Return the rank that stands out, and how all stand."""
+    parts = [one for one in done if one is not None]
+    slow = slow_ranks(Work.joined([one.work for one in parts]), typical)
+    stand = alike_of(
+        _bare(pieces),
+        Doing.joined([one.doing for one in parts]),
+        pl.concat([one.usual for one in along if one is not None]),
+        slow,
+    )
+    return (slow[0] if slow and slow[0].stands_out else None), stand
+
+
+def _bare(pieces: Pieces) -> Timeline:
+    return Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run)
+
+
+def _concluded(
+    then: Callable[[Slowed], Answer],
+    pieces: Pieces,
+    laid: Sequence[_Laid],
+    several: bool,
+    found: Replayed,
+    worst: Sequence[tuple[Array, Array]],
+    ranks: tuple[SlowRank | None, Alike],
+) -> Answer:
+    """Put together what is known of a run, and work out what is wanted of it."""
+    slow, stand = ranks
     known = {
         "apart": several,
         "slow_rank": slow,
         "alike": stand,
-        "correlation": correlated([one.correlations for one in same]),
+        "correlation": correlated([one.correlations for one in laid]),
         "notices": (),
     }
-    return Slowed(timeline, pipeline, found, joined_pairs(worst, turn), known)
-
-
-def _ranks(looking: Looking, timeline: Timeline) -> tuple[SlowRank | None, Alike]:
-    """Return the rank that stands out, and how all stand."""
-    rows: list[_Along | None] = looking.look(_along, at=range(looking.pieces.batches))
-    along = [one for one in rows if one is not None]
-    typical = Typical.of(Medians.joined([one.medians for one in along]))
-    done: list[_Done | None] = looking.look(_done, typical)
-    parts = [one for one in done if one is not None]
-    slow = slow_ranks(Work.joined([one.work for one in parts]), typical)
-    stand = alike_of(
-        timeline,
-        Doing.joined([one.doing for one in parts]),
-        pl.concat([one.usual for one in along]),
-        slow,
-    )
-    return (slow[0] if slow and slow[0].stands_out else None), stand
+    turn = order_of([step for one in laid for step in one.steps])
+    worst_ns = joined_pairs(worst, turn)
+    return then(Slowed(_bare(pieces), laid[0].pipeline, found, worst_ns, known))
 
 
 def _facts(job: OfPart) -> StepFacts:
@@ -104,7 +167,7 @@ class _Laid(NamedTuple):
     """The operations of a part, as far as others may differ.
 
     Attributes:
-        order: What they are, and in which order ranks run them.
+        order: What tells apart what they are, and in which order ranks run them.
         pipeline: Where the ranks stand.
         usual: What they take.
         correlations: As of `slowness.correlations`.
@@ -155,7 +218,10 @@ def _order(operations: Operations) -> bytes:
         pipeline.rank.ravel(),
     )
     said = (operations.types, pipeline.stages, pipeline.dp, pipeline.rank.shape)
-    return b"".join([repr(said).encode(), *(np.int64(one).tobytes() for one in columns)])
+    told_apart = hashlib.sha256(repr(said).encode())
+    for one in columns:
+        told_apart.update(np.int64(one).tobytes())
+    return told_apart.digest()
 
 
 def _replays(job: OfPart, usual: Usual) -> tuple[Operations, Replays]:

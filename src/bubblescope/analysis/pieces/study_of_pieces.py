@@ -2,13 +2,14 @@
 
 It is what `bubblescope.analysis.study`, the report and `why` make of a run as a whole, to the
 nanosecond: the same functions look at each part, told what the others found, and what they return adds
-up in any order. At any time a part is in memory, and what the looks return: sums, and tables of a row
-for each rank and step.
+up in any order. That is put together where parts are looked at: there a part is in memory at any time,
+or tables of a row for each rank and step. Who asks holds names of these, and in the end an answer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -34,16 +35,20 @@ from bubblescope.analysis.schedule.recognise import Followed, followed, telling_
 from bubblescope.analysis.step_lengths import closed, nexts
 from bubblescope.analysis.study import Study
 from bubblescope.analysis.wall_clock import WallClock, pipeline_phases, whole_steps
+from bubblescope.engine.held import Held
 from bubblescope.model.remembered import told
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
+    from bubblescope.analysis.idle.causes import Cause
     from bubblescope.analysis.pieces.given import Pieces, Runs
-    from bubblescope.analysis.schedule.recognise import Choice
+    from bubblescope.analysis.schedule.recognise import Choice, Recognition
     from bubblescope.schedules.plan import Plan
 
+Answer = TypeVar("Answer")
 
 DRAWN: Final = 16
 """Ranks of which a step is drawn, as many as a terminal shows."""
@@ -68,7 +73,7 @@ class Found(NamedTuple):
         gaps: The longest gaps, as `bubblescope.analysis.idle.longest_gaps.longest` returns them;
             likewise.
         gap_count: How many there are.
-        kept: What was kept of each part; None if nobody asked for that.
+        kept: What was kept of each part; None for each if nobody asked for that.
     """
 
     drawn: Timeline
@@ -83,39 +88,46 @@ class Found(NamedTuple):
     evidence: Evidence | None
     gaps: pl.DataFrame | None
     gap_count: int = 0
-    kept: list[Any] | None = None
+    kept: Sequence[Any] = ()
+
+
+def _itself(found: Found) -> Any:
+    return found
 
 
 def study_of(
-    pieces: Pieces,
+    pieces: Pieces | Held[Pieces],
     run: Runs = here,
     *,
+    folder: Path | None = None,
     also: Sequence[Plan] = (),
     explained: bool = True,
     keeping: Callable[[Overview], looks.Keeps] | None = None,
-) -> Found:
+    then: Callable[[Found], Answer] = _itself,
+) -> Answer:
     """Look at a run part by part.
 
     Args:
         pieces: The run.
         run: What runs the looks, each at one part: `Engine.run`, or this process.
+        folder: Where those who run looks hold what comes of them; None if it is sent back and forth.
         also: Schedules to try besides the known ones.
         explained: Whether causes are asked for what shows them and what they cost as well, which `why`
             says and the report does not.
         keeping: Returns what is to keep what is worked out of each part, given how much there is of
             the run; None if nothing is kept.
+        then: What is wanted of it, worked out where looks are taken; all of it by default.
 
     Raises:
-        Whatever an engine or a part raises.
+        Whatever an engine, a part or `then` raises.
     """
-    return _Study(pieces, run, also).found(explained=explained, keeping=keeping)
+    return _Study(pieces, run, folder).answered(also, keeping, then, explained=explained)
 
 
 class _Alone(NamedTuple):
     """What parts tell by themselves, put together.
 
     Attributes:
-        facts: What whole steps tell.
         overview: How much there is.
         lengths: How long tasks are.
         windows: As `bubblescope.analysis.step_lengths.step_windows` returns them.
@@ -123,7 +135,6 @@ class _Alone(NamedTuple):
         spent: What devices spent time on.
     """
 
-    facts: StepFacts
     overview: Overview
     lengths: Kinds
     windows: pl.DataFrame
@@ -131,192 +142,307 @@ class _Alone(NamedTuple):
     spent: Spent
 
 
-class _Study(Looking):
-    """The looks that `study_of` takes.
+class _Asked(NamedTuple):
+    """What of it says where to look next.
 
-    Args:
-        pieces, run, also: As of `study_of`.
+    Attributes:
+        telling: Steps to choose a plan by; None for all.
+        middles: Sizes of tasks among which medians are.
+        typical: The step that is drawn, and what of it; None without any.
+        budgeted: Whether devices tell what they spent time on, by step.
     """
 
-    def __init__(self, pieces: Pieces, run: Runs, also: Sequence[Plan]) -> None:
-        super().__init__(pieces, run)
-        self._also = also
+    telling: list[int] | None
+    middles: Any
+    typical: tuple[int | None, looks.Drawn] | None
+    budgeted: bool
 
-    def found(
-        self, *, explained: bool, keeping: Callable[[Overview], looks.Keeps] | None = None
-    ) -> Found:
-        """Look until all is known.
 
-        What parts tell is large; it is put together by methods of their own, which let go of it.
-        """
-        pieces = self.pieces
-        alone = self._alone()
-        facts = alone.facts
-        timeline = told(
-            Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run), self.told
-        )
-        choice = self._choice(facts)
-        rates, kinds, whole = self._rated(choice, alone.lengths)
-        recognition = None
-        if choice is not None and whole is not None:
-            recognition = followed(timeline, choice, whole)
-        typical, known, done = self._typical(), None, None
-        if choice is not None or pieces.run.common_clock:
-            compared = rates.filter(pl.col("step").is_in(facts.compared, nulls_equal=True))
-            known, done = self._known(choice, whole, compared, typical)
-        pipelined = known is not None and (
-            recognition.devices > 1
-            if recognition is not None
-            else "kind" not in pieces.run.inferred
-        )
-        keeps = keeping and keeping(alone.overview)
-        more = looks.Replayed(choice, whole, done, known, pipelined, explained, keeps)
-        entries, best, fourth = self._replayed(more)
-        bubbles = rates_of(rates, timeline, *((best.steps, best.own) if best else ()))
-        ledger = None
-        if entries is not None and typical is not None:
-            ledger = Ledger.of(entries, typical)
-        lost = [one.lost for one in fourth if one.lost is not None]
-        found = Found(
-            drawn=self._drawn(alone.overview),
-            overview=alone.overview,
-            to_next=nexts(alone.windows),
-            kinds=kinds,
-            study=Study(recognition, best, bubbles, ledger, pipelined and ledger is not None),
-            budget=budget_of(alone.spent, pieces.run),
-            wall=None if alone.spent.by_step.height else self._wall(ledger, facts, alone.starts),
-            losses=losses_of(Lost.joined(lost)) if lost else None,
-            shares=None,
-            evidence=None,
-            gaps=None,
-            kept=[one.kept for one in fourth] if keeps is not None else None,
-        )
-        if ledger is None or not explained:
-            return found
-        lasting = Lasting.joined([one.lasting for one in fourth if one.lasting is not None])
-        return found._replace(
-            shares=self._shares(ledger, lasting, more),
-            evidence=Evidence.joined([one.evidence for one in fourth if one.evidence is not None]),
+class _Rated(NamedTuple):
+    """What is known once parts were told which plan they may follow; each held by itself.
+
+    Attributes:
+        rates: What is measured of each rank and step.
+        kinds: As of `Found`.
+        whole: How all parts follow the plan.
+        recognition: As of `Study`.
+    """
+
+    rates: Any
+    kinds: Any
+    whole: Any
+    recognition: Any
+
+
+class _Replays(NamedTuple):
+    """What replays told, and looks after them; each held by itself.
+
+    Attributes:
+        fourth: Of each part.
+        ledger, ideal: As of `Study`.
+        drawn: The tasks that are drawn, if any.
+        spans: When steps were that are whole; None without any.
+        whole: What ranks were in then, by part.
+        sets: What replays with sets of causes told.
+    """
+
+    fourth: Any
+    ledger: Any
+    ideal: Any
+    drawn: Any
+    spans: Any
+    whole: Any
+    sets: Any
+
+
+class _Study(Looking):
+    """The looks that `study_of` takes."""
+
+    def answered(
+        self,
+        also: Sequence[Plan],
+        keeping: Callable[[Overview], looks.Keeps] | None,
+        then: Callable[[Found], Answer],
+        *,
+        explained: bool,
+    ) -> Answer:
+        """Look until all is known; see `study_of`."""
+        self.told, alone = self.put(_alone, self.look(looks.first))
+        asked: _Asked = self.ask(_asked, self.pieces, self.told, alone)
+        self.tell_pipelines()
+        choice = self._choice(asked.telling, also)
+        second = self.look(looks.second, (choice, asked.middles))
+        self.told, *made = self.put(_rated, self.pieces, self.told, alone, choice, second)
+        rated = _Rated(*made)
+        more = self._replayed(choice, rated, explained=explained)
+        keeps = keeping and keeping(self.ask(_overview, alone))
+        found = self._looked_at(alone, asked, more._replace(keeps=keeps))
+        given = (self.pieces, self.told, alone, rated, found, more.pipelined, explained)
+        return self.ask(partial(_concluded, then), *given)  # type: ignore[no-any-return]
+
+    def _choice(self, telling: Sequence[int] | None, also: Sequence[Plan]) -> Any:
+        wanted: dict[int, list[int]] | None = None
+        if telling is not None:
+            wanted = {}
+            for step in telling:
+                wanted.setdefault(self.at(step), []).append(step)
+        [choice] = self.put(looks.chosen, self.pieces, self.told, wanted, also)
+        return choice
+
+    def _replayed(self, choice: Any, rated: _Rated, *, explained: bool) -> looks.Replayed:
+        """Return what parts are told for their replays."""
+        [typical] = self.put(_typical, self.look(looks.along, at=range(self.batches)))
+        known: Any = Held()
+        done: Any = Held()
+        if not choice.nothing or self.ask(_on_one_clock, self.pieces):
+            [still] = self.put(_still, self.told, rated.rates)
+            third = self.look(looks.third, (choice, rated.whole, still))
+            known, done = self.put(_known, third, still, typical)
+        pipelined = self.ask(_pipelined, self.pieces, known, rated.recognition)
+        return looks.Replayed(choice, rated.whole, done, known, pipelined, explained)
+
+    def _looked_at(self, alone: Held[_Alone], asked: _Asked, more: looks.Replayed) -> _Replays:
+        """Replay all parts, and look at what that shows."""
+        fourth = self.look(looks.fourth, more)
+        ledger, ideal = self.put(_ledger, fourth, more.known)
+        drawn: list[Held[pl.DataFrame]] = []
+        if asked.typical is not None:
+            step, where = asked.typical
+            drawn = self.look(looks.drawn, where, [self.at(step)])
+        spans: Held[Any] = Held()
+        whole: list[Held[pl.DataFrame | None]] = []
+        if not (ledger.nothing or asked.budgeted):
+            [spans] = self.put(_spans, self.told, alone, ledger)
+            whole = [] if spans.nothing else self.look(looks.whole, spans)
+        sets: list[Held[Sets]] = []
+        if more.explained and not ledger.nothing:
+            steps, present = self.ask(_telling, fourth, ledger)
+            parts = sorted({self.at(step) for step in steps})
+            sets = self.look(looks.sets, (more, steps, present), parts)
+        return _Replays(fourth, ledger, ideal, drawn, spans, whole, sets)
+
+
+def _alone(first: Sequence[looks.First]) -> tuple[looks.Told, _Alone]:
+    """Put together what parts tell by themselves, of which all are told something."""
+    known: looks.Told = {
+        step_facts: StepFacts.joined([one.facts for one in first]),
+        seen: Seen.joined([one.seen for one in first]),
+        names_of: Names.joined([one.names for one in first]),
+    }
+    return known, _Alone(
+        Overview.joined([one.overview for one in first]),
+        Kinds.joined([one.kinds for one in first]),
+        closed(pl.concat([one.edges for one in first])),
+        pl.concat([one.starts for one in first]).sort("rank", "step"),
+        Spent.joined([one.spent for one in first]),
+    )
+
+
+def _asked(pieces: Pieces, known: looks.Told, alone: _Alone) -> _Asked:
+    overview = alone.overview
+    step = overview.typical(common_clock=pieces.run.common_clock)
+    typical = None
+    if step is not None:
+        ranks = evenly(overview.order(pieces.ranks), DRAWN)["rank"].to_list()
+        typical = step["step"], looks.Drawn(ranks, step["start_ns"], step["end_ns"])
+    return _Asked(
+        telling_steps(known[step_facts], known[seen].passes),
+        alone.lengths.middles(),
+        typical,
+        bool(alone.spent.by_step.height),
+    )
+
+
+def _overview(alone: _Alone) -> Overview:
+    return alone.overview
+
+
+def _bare(pieces: Pieces, known: looks.Told) -> Timeline:
+    """Return a run without tasks, told of the whole."""
+    return told(Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run), known)
+
+
+def _rated(
+    pieces: Pieces,
+    known: looks.Told,
+    alone: _Alone,
+    choice: Choice | None,
+    second: Sequence[looks.Second],
+) -> tuple[Any, ...]:
+    """Return what parts are told now, and what `_Rated` is of."""
+    follow = [one.followed for one in second if one.followed is not None]
+    whole = Followed.joined(follow) if follow else None
+    recognition = None
+    if choice is not None and whole is not None:
+        recognition = followed(_bare(pieces, known), choice, whole)
+    return (
+        {**known, rounds: Rounds.joined([one.rounds for one in second])},
+        pl.concat([one.rates for one in second]).sort("step", "rank"),
+        alone.lengths.with_medians([one.near for one in second]),
+        whole,
+        recognition,
+    )
+
+
+def _typical(along: Sequence[Medians | None]) -> tuple[Typical | None]:
+    medians = [one for one in along if one is not None]
+    return (Typical.of(Medians.joined(medians)) if medians else None,)
+
+
+def _on_one_clock(pieces: Pieces) -> bool:
+    return pieces.run.common_clock
+
+
+def _still(known: looks.Told, rates: pl.DataFrame) -> tuple[Any]:
+    """Return which ranks were in the step before while others began one."""
+    steps = known[step_facts].compared
+    spans = rates.filter(pl.col("step").is_in(steps, nulls_equal=True)).select(
+        "rank", "step", "pipeline", start_ns="closed_start_ns", end_ns="closed_end_ns"
+    )
+    return (still_before(spans),)
+
+
+def _known(
+    third: Sequence[looks.Third], still: Any, typical: Typical | None
+) -> tuple[Known | None, Done | None]:
+    """Return what steps tell each other, and what was ever done."""
+    did = [one.done for one in third if one.done is not None]
+    ways = [one.ways for one in third if one.ways is not None]
+    known = Known(still, Ways.joined(ways), typical) if ways and typical is not None else None
+    return known, Done.joined(did) if did else None
+
+
+def _pipelined(pieces: Pieces, known: Known | None, recognition: Recognition | None) -> bool:
+    """Say whether a run may be a pipeline."""
+    if known is None:
+        return False
+    if recognition is None:
+        return "kind" not in pieces.run.inferred
+    return recognition.devices > 1
+
+
+def _ledger(
+    fourth: Sequence[looks.Fourth], known: Known | None
+) -> tuple[Ledger | None, Ideal | None]:
+    """Return the ledger and the ideal of a run, given what replays of its parts told."""
+    entries = [one.entries for one in fourth if one.entries is not None]
+    ideals = [one.ideal for one in fourth if one.ideal is not None]
+    ledger = None
+    if entries and known is not None:
+        ledger = Ledger.of(Entries.joined(entries), known.typical)
+    if not ideals:
+        return ledger, None
+    steps, own, imputed = zip(*ideals, strict=True)
+    return ledger, Ideal(pl.concat(steps).sort("step"), pl.concat(own), sum(imputed), None)
+
+
+def _spans(known: looks.Told, alone: _Alone, ledger: Ledger) -> tuple[looks.Spans | None]:
+    """Return when steps were that are whole, and pipeline phases; None without any such."""
+    steps = whole_steps(alone.starts).filter(~pl.col("step").is_in(known[step_facts].cut))
+    if not steps.height:
+        return (None,)
+    phases = pipeline_phases(ledger.phases, ledger.between, known[pipelines])
+    return (looks.Spans(phases, steps),)
+
+
+def _telling(
+    fourth: Sequence[looks.Fourth], ledger: Ledger
+) -> tuple[list[int | None], Sequence[Cause]]:
+    """Return the steps that are replayed with sets of causes, and the causes."""
+    return _lasting(fourth).telling(ledger.present), ledger.present
+
+
+def _lasting(fourth: Sequence[looks.Fourth]) -> Lasting:
+    return Lasting.joined([one.lasting for one in fourth if one.lasting is not None])
+
+
+def _concluded(
+    then: Callable[[Found], Answer],
+    pieces: Pieces,
+    known: looks.Told,
+    alone: _Alone,
+    rated: _Rated,
+    found: _Replays,
+    pipelined: bool,
+    explained: bool,
+) -> Answer:
+    """Put together what was found, and work out what is wanted of it."""
+    bare = _bare(pieces, known)
+    fourth, ledger, ideal = found.fourth, found.ledger, found.ideal
+    bubbles = rates_of(rated.rates, bare, *((ideal.steps, ideal.own) if ideal else ()))
+    study = Study(rated.recognition, ideal, bubbles, ledger, pipelined and ledger is not None)
+    drawn = bare
+    if found.drawn:
+        drawn = told(Timeline(found.drawn[0], pieces.ranks, pieces.run), known)
+    lost = [one.lost for one in fourth if one.lost is not None]
+    every = Found(
+        drawn=drawn,
+        overview=alone.overview,
+        to_next=nexts(alone.windows),
+        kinds=rated.kinds,
+        study=study,
+        budget=budget_of(alone.spent, pieces.run),
+        wall=_wall(found),
+        losses=losses_of(Lost.joined(lost)) if lost else None,
+        shares=None,
+        evidence=None,
+        gaps=None,
+        kept=[one.kept for one in fourth],
+    )
+    if explained and ledger is not None:
+        shown = [one.evidence for one in fourth if one.evidence is not None]
+        every = every._replace(
+            shares=shares_of(_lasting(fourth), Sets.joined(found.sets)),
+            evidence=Evidence.joined(shown),
             gaps=longest_gaps.joined(one.gaps for one in fourth if one.gaps is not None),
             gap_count=sum(one.gap_count for one in fourth),
         )
-
-    def _alone(self) -> _Alone:
-        """Put together what parts tell by themselves, of which all are told something."""
-        first = self.look(looks.first)
-        facts = StepFacts.joined([one.facts for one in first])
-        self.told[step_facts] = facts
-        self.told[seen] = Seen.joined([one.seen for one in first])
-        self.told[names_of] = Names.joined([one.names for one in first])
-        self.told[pipelines] = self.pipelines(facts)
-        return _Alone(
-            facts,
-            Overview.joined([one.overview for one in first]),
-            Kinds.joined([one.kinds for one in first]),
-            closed(pl.concat([one.edges for one in first])),
-            pl.concat([one.starts for one in first]).sort("rank", "step"),
-            Spent.joined([one.spent for one in first]),
-        )
-
-    def _rated(
-        self, choice: Choice | None, lengths: Kinds
-    ) -> tuple[pl.DataFrame, pl.DataFrame, Followed | None]:
-        """Return what is measured of each rank and step, of each kind, and how all follow a plan."""
-        second = self.look(looks.second, (choice, lengths.middles()))
-        self.told[rounds] = Rounds.joined([one.rounds for one in second])
-        follow = [one.followed for one in second if one.followed is not None]
-        return (
-            pl.concat([one.rates for one in second]).sort("step", "rank"),
-            lengths.with_medians([one.near for one in second]),
-            Followed.joined(follow) if follow else None,
-        )
-
-    def _known(
-        self,
-        choice: Choice | None,
-        whole: Followed | None,
-        compared: pl.DataFrame,
-        typical: Typical | None,
-    ) -> tuple[Known | None, Done | None]:
-        """Return what steps tell each other, and what was ever done; `compared` is of which rates."""
-        spans = compared.select(
-            "rank", "step", "pipeline", start_ns="closed_start_ns", end_ns="closed_end_ns"
-        )
-        still = still_before(spans)
-        third = self.look(looks.third, (choice, whole, still))
-        did = [one.done for one in third if one.done is not None]
-        ways = [one.ways for one in third if one.ways is not None]
-        known = None
-        if ways and typical is not None:
-            known = Known(still, Ways.joined(ways), typical)
-        return known, Done.joined(did) if did else None
-
-    def _replayed(
-        self, more: looks.Replayed
-    ) -> tuple[Entries | None, Ideal | None, list[looks.Fourth]]:
-        """Return what parts enter into the ledger, the ideal, and what else their replays tell."""
-        fourth: list[looks.Fourth] = self.look(looks.fourth, more)
-        entries = [one.entries for one in fourth if one.entries is not None]
-        best = _ideal([one.ideal for one in fourth if one.ideal is not None])
-        joined = Entries.joined(entries) if entries else None
-        return joined, best, [one._replace(entries=None, ideal=None) for one in fourth]
-
-    def _choice(self, facts: StepFacts) -> Choice | None:
-        steps = telling_steps(facts, self.told[seen].passes)
-        wanted: dict[int, list[int]] | None = None
-        if steps is not None:
-            wanted = {}
-            for step in steps:
-                wanted.setdefault(self.at(step), []).append(step)
-        job = looks.Telling(self.pieces, self.told, wanted, self._also)
-        [choice] = self.done(looks.chosen, [job])
-        return choice  # type: ignore[no-any-return]
-
-    def _drawn(self, overview: Overview) -> Timeline:
-        pieces = self.pieces
-        step = overview.typical(common_clock=pieces.run.common_clock)
-        tasks = [pl.DataFrame(schema=TASK_SCHEMA)]
-        if step is not None:
-            ranks = evenly(overview.order(pieces.ranks), DRAWN)["rank"].to_list()
-            more = looks.Drawn(ranks, step["start_ns"], step["end_ns"])
-            tasks = self.look(looks.drawn, more, [self.at(step["step"])])
-        return told(Timeline(tasks[0], pieces.ranks, pieces.run), self.told)
-
-    def _typical(self) -> Typical | None:
-        found = self.look(looks.along, at=range(self.pieces.batches))
-        medians = [one for one in found if one is not None]
-        return Typical.of(Medians.joined(medians)) if medians else None
-
-    def _wall(
-        self, ledger: Ledger | None, facts: StepFacts, starts: pl.DataFrame
-    ) -> WallClock | None:
-        if ledger is None:
-            return None
-        steps = whole_steps(starts).filter(~pl.col("step").is_in(facts.cut))
-        if not steps.height:
-            return None
-        phases = pipeline_phases(ledger.phases, ledger.between, self.told[pipelines])
-        jobs = []
-        for index, held in enumerate(self.pieces.parts):
-            own = steps.filter(pl.col("step").is_in(held))
-            if own.height:
-                low, high = own.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-                near = phases.filter(pl.col("end_ns") > low, pl.col("start_ns") < high)
-                jobs.append(self.part(index, looks.Spans(near, own)))
-        table = pl.concat(self.done(looks.whole, jobs))
-        table = table.group_by("rank", "what").agg(pl.col("spent_ns", "phase_ns").sum())
-        return WallClock(steps, table)
-
-    def _shares(self, ledger: Ledger, lasting: Lasting, more: looks.Replayed) -> Shares:
-        steps = lasting.telling(ledger.present)
-        parts = sorted({self.at(step) for step in steps})
-        found = self.look(looks.sets, (more, steps, ledger.present), parts)
-        return shares_of(lasting, Sets.joined(found))
+    return then(every)
 
 
-def _ideal(parts: Sequence[tuple[pl.DataFrame, pl.DataFrame, int]]) -> Ideal | None:
-    """Return the ideal of a run, given those of its parts."""
-    if not parts:
+def _wall(found: _Replays) -> WallClock | None:
+    if found.spans is None:
         return None
-    steps, own, imputed = zip(*parts, strict=True)
-    return Ideal(pl.concat(steps).sort("step"), pl.concat(own), sum(imputed), None)
+    table = pl.concat([one for one in found.whole if one is not None])
+    table = table.group_by("rank", "what").agg(pl.col("spent_ns", "phase_ns").sum())
+    return WallClock(found.spans.steps, table)

@@ -106,7 +106,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             cost, shown = ledger.told.shares, ledger.told.evidence
         else:
             cost = shares(ledger.counterfactuals)
-            shown = Evidence.of_steps(timeline, ledger.counterfactuals, spoken_of(ledger))
+            shown = Evidence.of_steps(timeline, ledger.counterfactuals, spoken_of(ledger, cost))
         wall = wall_clock(timeline, known.ledger)
         give_back()
         said = [*(outside(wall) if wall else []), *findings(timeline, known, cost, shown)]

@@ -33,14 +33,24 @@ if TYPE_CHECKING:
 
 _MOST: Final = 4
 """Causes that are spoken of."""
+_ONE_HOST: Final = 0.8
+"""Share of what holds up tasks from which on the host is named that has it."""
 _OUTSIDE: Final = 0.05
 """Share of a step from which on what a rank does beside forwards and backwards is spoken of."""
 
 
-def spoken_of(ledger: Ledger) -> list[Cause]:
-    """Return the causes that are spoken of, besides those that the schedule is, most first."""
+def spoken_of(ledger: Ledger, shares: Shares) -> list[Cause]:
+    """Return the causes that are spoken of, besides those that the schedule is, most first.
+
+    They make a hundredth of the idle time, or make a step a hundredth longer: among a thousand ranks,
+    what one link does to its own pipeline is a small share of the idle time of all.
+    """
     totals = ledger.totals().filter(pl.col("share") >= LEAST)["cause"].to_list()
     causes = [Cause(cause) for cause in totals if Cause(cause) not in INHERENT][:_MOST]
+    costly = [share for share in shares.shares if share.cost_ns >= LEAST * shares.step_ns]
+    costly.sort(key=lambda share: -share.cost_ns)
+    causes += [share.cause for share in costly if share.cause not in (*causes, *INHERENT)]
+    causes = causes[:_MOST]
     if Cause.SLOW_RANK not in causes and notable(ledger) is not None:
         causes = [*causes[: _MOST - 1], Cause.SLOW_RANK]
     return causes
@@ -70,7 +80,7 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
         "inherent_share": inherent / whole if whole else None,
         "other_share": 1 - inherent / whole if whole else None,
     }
-    causes = spoken_of(ledger)
+    causes = spoken_of(ledger, shares)
     rated = "" if rate is not None else "_unrated"
     if not causes:
         verdict = Finding("verdict", f"inherent{rated}", common)
@@ -89,6 +99,8 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
         key = ("first" if not index else "next") + ("" if saved > 0 else "_hidden")
         said.append(Finding("verdict", key, values))
         said.append(_EVIDENCE[cause](timeline, study, evidence))
+        if cause in LATE:
+            said += _host(timeline, evidence.of[cause])
         said.append(Finding("advice", cause.name.lower(), {}))
     return [*said, *_no_wait(study, inherent)]
 
@@ -238,6 +250,21 @@ def _late(cause: Cause, _timeline: Timeline, _study: Study, evidence: Evidence) 
         pause = max(evidence.pauses_ns, key=lambda one: evidence.pauses_ns[one])
         values |= {"pause": pause, "pause_ns": evidence.pauses_ns[pause]}
     return Finding("evidence", cause.name.lower(), values, (top["shown"],))
+
+
+def _host(timeline: Timeline, late: pl.DataFrame) -> list[Finding]:
+    """Return that most of what held up tasks did so on several ranks of one host, if it did."""
+    hosts = timeline.ranks.select("rank", "host")
+    if hosts["host"].n_unique() < 2:
+        return []
+    total = int(late["ns"].sum())
+    by_host = late.join(hosts, on="rank").group_by("host")
+    sums = by_host.agg(pl.col("ns").sum(), ranks=pl.len(), most=pl.col("ns").max())
+    top = sums.sort("ns", "host", descending=[True, False]).row(0, named=True)
+    if top["ns"] < _ONE_HOST * total or 2 * top["most"] > top["ns"]:
+        return []
+    values = {"host": top["host"], "host_ns": top["ns"], "ranks": top["ranks"]}
+    return [Finding("evidence", "host", {**values, "host_share": top["ns"] / total})]
 
 
 def _order(_timeline: Timeline, study: Study, _evidence: Evidence) -> Finding:

@@ -148,6 +148,9 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{count} tasks were launched after they could have run, {late_ns} in all; {rank_ns} of it "
         "on rank {rank}, the longest before {task}: {longest_ns}."
     ),
+    ("evidence", "host"): (
+        "{host_share} of that, {host_ns}, is on {ranks} ranks of one host, {host}."
+    ),
     ("advice", "launch"): (
         "The host is too slow for the device: larger micro-batches, CUDA graphs, fewer "
         "synchronisations, a free CPU core for each rank."

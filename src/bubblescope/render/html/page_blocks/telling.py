@@ -32,6 +32,7 @@ from bubblescope.sources.dataset.levels_folder import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from bubblescope.analysis.alike import Alike
     from bubblescope.analysis.overview import Overview
@@ -47,7 +48,14 @@ _TEXT: Final = 10_000
 _NONE: Final = -1
 
 
-def make_levels(levels: Levels, pieces: Pieces, run: Runs, counters: pl.DataFrame) -> None:
+def make_levels(
+    levels: Levels,
+    pieces: Pieces,
+    run: Runs,
+    counters: pl.DataFrame,
+    *,
+    folder: Path | None = None,
+) -> None:
     """Work out what the page of a run shows, and write it.
 
     Args:
@@ -55,6 +63,7 @@ def make_levels(levels: Levels, pieces: Pieces, run: Runs, counters: pl.DataFram
         pieces: The run.
         run: What runs looks at its parts.
         counters: Its counters, on its clock, as of a timeline.
+        folder: As of `bubblescope.analysis.pieces.study_of_pieces.study_of`.
 
     Raises:
         Whatever an engine or a part raises.
@@ -66,9 +75,9 @@ def make_levels(levels: Levels, pieces: Pieces, run: Runs, counters: pl.DataFram
         keepers.append(_keeping(levels, pieces, overview))
         return keepers[-1]
 
-    found = study_of(pieces, run, keeping=keeping)
+    found: Found = study_of(pieces, run, folder=folder, keeping=keeping)
     [keeper] = keepers
-    kept: list[Kept] = found.kept or []
+    kept: Sequence[Kept] = found.kept
     # A number for each name of the run, in the order in which parts have them.
     numbers: dict[str, int] = {}
     parts = []
