@@ -6,6 +6,7 @@ their time to the next stage, and each host's clock shows its own time of it.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +21,7 @@ from bubblescope.analysis.idle.measured_run import measured_run
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.clocks import align
 from bubblescope.clocks.solution import Moments, solve
+from bubblescope.model.clock_errors import MAX_DRIFT
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.render.text.info import Info
@@ -409,7 +411,8 @@ def test_the_error_holds_before_the_first_message_and_after_the_last(mode):
 
 
 @pytest.mark.parametrize("mode", ["auto", "solve"])
-def test_why_takes_nothing_between_unbounded_clocks_for_transfer(mode):
+def test_why_takes_ways_between_unbounded_clocks_for_transfer_by_what_the_soonest_lacks(mode):
+    """How far the clocks are off, nothing tells; but no result was used before it was there."""
     forwards = played(2, hosts=2, stages=4, forward_ns=3e6, skew_ns=0).kept(
         lambda rank, _step, kind, *_: kind == "forward" or rank >= 2
     )
@@ -422,8 +425,32 @@ def test_why_takes_nothing_between_unbounded_clocks_for_transfer(mode):
     source, target = (run.rank[edge[run.within :]] for edge in run.graph.edges)
     between = (source < 2) & (target >= 2)
     assert between.any()
-    assert (doubt[between] >= run.delay_ns[run.within :][between]).all()
+    delay = run.delay_ns[run.within :]
+    step = run.step[run.graph.edges[1][run.within :]]
+    for one in np.unique(step):
+        ways = between & (step == one)
+        drift = 2 * MAX_DRIFT * 1e9 * (one + 1)  # a step takes no second
+        soonest = delay[ways].min()
+        assert ((doubt[ways] >= soonest) & (doubt[ways] < soonest + drift)).all()
     assert (doubt[~between] == 0).all()
+
+
+def test_what_clocks_drift_within_a_step_is_no_transfer():
+    """Each way takes 5 ms by the truth; the clock that it ends by is 200 parts per million fast."""
+    made = np.arange(0, 10**10, 10**9)
+    used = made + 5_000_000 + (made * 200e-6).astype(np.int64)
+    count = len(made)
+    run = SimpleNamespace(
+        graph=SimpleNamespace(edges=(np.arange(count), np.arange(count, 2 * count))),
+        links=slice(None),
+        as_measured=SimpleNamespace(
+            start_ns=np.concatenate([made - 10, used]), end_ns=np.concatenate([made, used + 10])
+        ),
+        kind=np.zeros(2 * count, np.int8),
+        step=np.zeros(2 * count, np.int64),
+    )
+    one = np.zeros(count, np.int64)
+    assert (counterfactuals._soonest(run, one, one + 1) >= used - made).all()
 
 
 def test_clocks_left_alone_may_be_off_by_more_than_corrected_ones():

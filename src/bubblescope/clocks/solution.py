@@ -25,15 +25,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bubblescope.model.clock_errors import MAX_DRIFT
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
-
-_MAX_DRIFT: Final = 100.1e-6
-"""How fast a clock may run away from true time: what quartz oscillators are specified to keep, 100
-parts per million, as its own time counts it. The difference of two clocks may be twice that."""
 
 _US: Final = 1_000.0
 """The programmes are in microseconds."""
@@ -339,7 +337,7 @@ class _Model:
 
     def _most_drift(self) -> _Floats:
         """Return how far each clock and another one may run apart over its part of the capture."""
-        return 2 * _MAX_DRIFT * self._frame.length_ns / _US + _EXACT
+        return 2 * MAX_DRIFT * self._frame.length_ns / _US + _EXACT
 
     @cached_property
     def bounds(self) -> tuple[_Floats, _Floats]:

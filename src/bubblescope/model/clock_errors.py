@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
+
+
+MAX_DRIFT: Final = 100.1e-6
+"""How fast a clock may run away from true time: what quartz oscillators are specified to keep, 100
+parts per million, as its own time counts it. The difference of two clocks may be twice that."""
 
 
 def clock_errors(timeline: Timeline) -> pl.DataFrame:

@@ -24,7 +24,7 @@ from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.analysis.idle.task_lengths import Lengths, Medians, Typical, lengths
 from bubblescope.model import intervals
 from bubblescope.model.arrays import give_back
-from bubblescope.model.clock_errors import clock_errors
+from bubblescope.model.clock_errors import MAX_DRIFT, clock_errors
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.timing import HOST
@@ -361,7 +361,7 @@ def _doubt(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None = No
 
     It is what the two clocks may be off, and what they must be off because a result the other way was
     used before it was there; but no more than passed, in that step, until any result between them was
-    used: none is under way for less than no time.
+    used, for none is under way for less than no time, and what clocks drift in a step.
     """
     clock = clocks(timeline)
     error, group = np.zeros((2, len(clock)), np.int64)
@@ -387,8 +387,9 @@ def _doubt(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None = No
 def _soonest(run: MeasuredRun, one: Ints, other: Ints) -> Ints:
     """Return, for each result from stage to stage, how soon any of its step was used likewise.
 
-    That is: after it was made by one clock, by the other. Of overlapped pairs no one knows when either
-    half ran: they tell nothing.
+    That is: after it was made by one clock, by the other; and how far the two may drift apart between
+    the first and the last such use. Of overlapped pairs no one knows when either half ran: they tell
+    nothing.
 
     Args:
         run: The run.
@@ -400,11 +401,18 @@ def _soonest(run: MeasuredRun, one: Ints, other: Ints) -> Ints:
     pair = run.kind == list(Kind).index(Kind.FORWARD_BACKWARD)
     most = np.iinfo(np.int64).max
     sure = np.where(pair[source] | pair[target], most, np.maximum(wait, 0))
-    ways = pl.DataFrame({"step": run.step[target], "one": one, "other": other, "sure": sure})
-    soonest: Ints = (
-        ways.select(pl.col("sure").min().over("step", "one", "other")).to_series().to_numpy()
+    used = run.as_measured.start_ns[target]
+    ways = pl.DataFrame(
+        {"step": run.step[target], "one": one, "other": other, "sure": sure, "used": used}
     )
-    return soonest
+    told = ways.select(
+        pl.col("sure").min().over("step", "one", "other"),
+        between=(pl.col("used").max() - pl.col("used").min()).over("step", "one", "other"),
+    )
+    soonest, between = (told[name].to_numpy() for name in ("sure", "between"))
+    drift = np.ceil(2 * MAX_DRIFT * between).astype(np.int64)
+    far: Ints = np.minimum(soonest, most - drift) + drift
+    return far
 
 
 def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, int], dict[Cause, Ints]]:
