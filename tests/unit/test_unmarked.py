@@ -761,7 +761,7 @@ def test_turns_of_ranks_that_all_send_as_much_are_not_numbered():
 def test_the_page_holds_certainty_in_per_cent_and_only_if_something_was_inferred():
     for run, held in ((inferred(), {90, -1}), (ran("1f1b", 2, 4), None)):
         ranks = run.ranks.select("rank").with_row_index("position")
-        columns = task_columns(arranged(run, {}, ranks), 0)
+        columns = pl.DataFrame([*task_columns(arranged(run, {}, ranks), 0)])
         assert ("certainty" in columns.columns) == (held is not None)
         if held:
             assert set(columns["certainty"]) <= held
