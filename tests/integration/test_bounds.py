@@ -150,8 +150,9 @@ def test_reading_takes_memory_by_the_stated_factor_and_linear_time(tmp_path, nam
         taken.append((size, ran))
     (_, once), (size, twice) = taken
     assert (twice.mib - libraries.mib) * MIB < stated(format_.row) * size
-    # Twice as much takes twice as long, and a little for what is measured.
-    assert twice.seconds - libraries.seconds < 2.5 * (once.seconds - libraries.seconds) + 0.5
+    # Twice as much takes twice as long, and a little for what is measured: starting may have been slow.
+    start = min(libraries.seconds, once.seconds)
+    assert twice.seconds - start < 2.5 * (once.seconds - start) + 1
 
 
 def test_the_documentation_states_a_factor_for_each():
