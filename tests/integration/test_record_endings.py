@@ -21,12 +21,12 @@ import pytest
 from bubblescope import SourceError, sources
 from bubblescope.record import CpuTimer, Recorder
 from bubblescope.recording import file as sink
-from full import FULL
+from full import ALL_CASES, FULL
 from standing_disk import MOST, disk, step, written
 
 __all__ = ["disk"]
 
-MORE = 10 if FULL else 1
+MORE = 10 if ALL_CASES else 4 if FULL else 1
 """How many times as often things are tried that are left to chance."""
 TASKS = 40
 """Tasks of each step of the job."""
