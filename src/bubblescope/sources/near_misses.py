@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
+_ARCHIVE: Final = "is an archive; unpack it, and give what is in it"
+
 _BY_HEAD: Final = {
     b"version https://git-lfs.github.com/spec/": (
         "is a pointer of Git LFS in place of the file; fetch the file with `git lfs pull`"
     ),
-    b"PK\x03\x04": "is an archive; unpack it, and give what is in it",
-    b"7z\xbc\xaf\x27\x1c": "is an archive; unpack it, and give what is in it",
+    b"PK\x03\x04": _ARCHIVE,
+    b"7z\xbc\xaf\x27\x1c": _ARCHIVE,
 }
 _BY_NAME: Final = {
-    r".*\.(tar|tgz|tar\.\w+)": "is an archive; unpack it, and give what is in it",
+    r".*\.(tar|tgz|tar\.\w+)": _ARCHIVE,
     r".*\.ncu-rep": (
         "is a report of Nsight Compute, which runs kernels one by one; profile the job with "
         "`nsys profile --trace=cuda,nvtx` instead"

@@ -236,11 +236,7 @@ class _Device:
     def gaps(self, idle: Pieces) -> Iterator[Gaps]:
         """Yield the idle stretches, block by block, with what is known of what ends them."""
         streams = before = None
-        call = self.call
-        unified = [at for at, sort in enumerate(self.capture.copies) if sort.endswith(UNIFIED)]
-        moves = self.work["copy"].is_in(unified).fill_null(False).to_numpy()
-        if moves.any():
-            call = np.where(moves, BY_DRIVER, call)
+        call = self._called()
         if self._streams:
             streams = self.work["stream"].fill_null(NONE).to_numpy()
             before = self._before(streams)
@@ -253,6 +249,17 @@ class _Device:
                 None if streams is None else streams[owner],
                 None if before is None else before[owner],
             )
+
+    def _called(self) -> Ints:
+        """Return what launched each activity; `BY_DRIVER` where none does."""
+        unified = np.array([sort.endswith(UNIFIED) for sort in self.capture.copies], bool)
+        copies = self.rows("copy")  # few of what a device does, so the rest is not looked at
+        moves = copies[unified[self.at("copy", copies)]]
+        if not len(moves):
+            return self.call
+        call = self.call.copy()
+        call[moves] = BY_DRIVER
+        return call
 
     def _before(self, stream: Ints) -> Ints:
         """Return when the operation before each on its stream was launched, or `NONE`."""
