@@ -23,13 +23,17 @@ def disk(monkeypatch):
     monkeypatch.setattr(writer, "_MOST", MOST)
     monkeypatch.setattr(writer, "_PERIOD_S", 0.01)
     works = threading.Event()
-    theirs = Sink.write
 
-    def write(self, rows):
-        assert works.wait(60)
-        theirs(self, rows)
+    def stands(theirs):
+        def write(self, *what):
+            assert works.wait(60)
+            theirs(self, *what)
 
-    monkeypatch.setattr(Sink, "write", write)
+        return write
+
+    # How many tasks were dropped is written too, and before the tasks if the writer was slow to fetch them.
+    for name in ("write", "dropped"):
+        monkeypatch.setattr(Sink, name, stands(getattr(Sink, name)))
     return works
 
 
