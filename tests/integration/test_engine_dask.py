@@ -18,7 +18,18 @@ from click.testing import CliRunner
 from bubblescope.cli import cli
 from bubblescope.engine import engine
 from bubblescope.model.errors import EngineError, SourceError
-from engine_jobs import about, count_up, die, die_once, fail_twice, large, refuse, slowly, square
+from engine_jobs import (
+    about,
+    count_up,
+    die,
+    die_once,
+    fail_twice,
+    large,
+    refuse,
+    return_poison,
+    slowly,
+    square,
+)
 from kineto_maker import pipeline
 from nsight_maker import Style
 from places import ROOT
@@ -28,6 +39,7 @@ pytest.importorskip("distributed")
 import dask
 import yaml
 from distributed import Client, LocalCluster, Security
+from distributed.scheduler import KilledWorker
 
 from bubblescope import sources
 from bubblescope.engine import dask_engine, dask_scheduler
@@ -138,6 +150,51 @@ def test_a_job_that_kills_every_worker_is_named_when_all_others_are_done(own):
     with pytest.raises(EngineError, match=r"^rank5\.json: each worker that tried it died"):
         done.extend(results)
     assert sorted(done) == [(number, number * number) for number in range(12) if number != 5]
+
+
+def test_a_job_that_fails_anew_while_its_lost_result_is_asked_for_has_failed(own, monkeypatch):
+    """Workers took the result with them, and then the work failed on each other one."""
+    list(own.run(square, [1]))
+
+    async def gather(futures):
+        for future in futures:
+            future._state.set_error(KilledWorker("job", None, 2), None)
+        raise futures[0]._state.exception
+
+    monkeypatch.setattr(own._client, "_gather", gather)
+    with pytest.raises(EngineError, match=r"^4: each worker that tried it died"):
+        list(own.run(square, [4]))
+
+
+def test_a_result_that_is_here_counts_when_its_worker_dies(own, monkeypatch):
+    list(own.run(square, [1]))
+    asked = own._client._gather
+
+    async def gather(futures):
+        results = await asked(futures)
+        for future in futures:
+            future._state.lose()
+        return results
+
+    monkeypatch.setattr(own._client, "_gather", gather)
+    assert sorted(own.run(square, range(5)))[4] == (4, 16)
+
+
+def test_a_result_that_kills_who_sends_it_is_that_of_a_deadly_job(own):
+    with pytest.raises(EngineError, match=r"^3: each worker that tried it died"):
+        list(own.run(return_poison, [3]))
+
+
+def test_a_scheduler_that_does_not_tell_of_a_result_is_not_waited_for_without_end(own, monkeypatch):
+    list(own.run(square, [1]))
+    monkeypatch.setattr(dask_engine, "_LOOK_S", 0.05)
+    monkeypatch.setattr(dask_engine, "_SILENT_S", 0.1)
+    assert len(list(own.run(slowly, range(20)))) == 20
+    monkeypatch.setitem(own._client._stream_handlers, "key-in-memory", lambda **_: None)
+    with pytest.raises(
+        EngineError, match="the Dask cluster of this run was lost, or gave the work"
+    ):
+        list(own.run(square, [4]))
 
 
 def test_workers_that_nobody_restarts_are_replaced(own):

@@ -5,18 +5,23 @@ the file that they read has changed (``pure=False``); results stay on workers un
 everything that is submitted costs the client memory (a bounded number is in flight); Polars would start
 a thread for each core in each worker; the dashboard listens on all interfaces (there is none); whoever
 reaches a port of the cluster can run what he likes (TLS between the processes of one machine); a job is
-blamed for the death of a worker that it merely waited on (it is tried again alone).
+blamed for the death of a worker that it merely waited on (it is tried again alone); `as_completed`
+never gives back a job whose result was lost with its worker if, while the result is asked for, doing it
+again fails (`_Run` waits by itself).
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import pickle
 import sys
 import time
 import warnings
+from asyncio import CancelledError
 from collections import deque
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bubblescope.engine.job import THREADS, deadly, perform, result
@@ -28,7 +33,7 @@ from bubblescope.model.version import __version__
 try:
     import cloudpickle
     import dask
-    from distributed import Client, LocalCluster, Security, as_completed, get_worker
+    from distributed import Client, LocalCluster, Security, get_worker
     from distributed import TimeoutError as TimedOutError  # in Python 3.10 asyncio's
     from distributed.comm import parse_address, resolve_address
     from distributed.core import Status
@@ -41,7 +46,7 @@ except ImportError as error:
     ) from None
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from os import PathLike
 
     from typing_extensions import Self
@@ -63,6 +68,9 @@ _AHEAD: Final = 4
 
 _RETRIES: Final = 2
 """How often to try again what may pass, such as a file system that does not answer."""
+
+_SILENT_S: Final = 120.0
+"""After how long without a result to ask the scheduler whether there is one that nobody told of."""
 
 _NO_PAGES: Final[dict[str, list[str]]] = {
     "distributed.scheduler.http.routes": [],
@@ -274,39 +282,55 @@ class _Run:
         self._name = name
         self._threads = 1
         self._looked = self._staffed = -_LOOK_S
+        self._heard = time.monotonic()
+        self._over: set[str] = set()
+        self._done: SimpleQueue[tuple[Any, Any, BaseException | None]] = SimpleQueue()
 
     def do(self, todo: deque[int]) -> Generator[tuple[int, Any], None, list[int]]:
         """Run the jobs of `todo`, and return those whose workers died more often than is allowed."""
         flying: dict[Any, int] = {}
-        ready = as_completed(loop=self._client.loop, with_results=True, raise_errors=False)
         killed: list[int] = []
         try:
             while todo or flying:
-                self._look()
+                self._look(flying)
                 if todo and len(flying) <= _AHEAD * self._threads // 2:
                     started = self._start(todo, _AHEAD * self._threads - len(flying))
                     flying.update(started)
-                    ready.update(started)
-                if not ready.has_ready():
-                    with ready.thread_condition:
-                        ready.thread_condition.wait(0.05)
+                    for future in started:
+                        self._client.loop.add_callback(self._await, future)
+                try:
+                    future, value, error = self._done.get(timeout=_LOOK_S)
+                except Empty:
                     continue
-                future, outcome = next(ready)
+                self._heard = time.monotonic()
                 index = flying.pop(future)
-                if future.status == "finished":
-                    future.release()
-                    del future
-                    yield index, result(outcome)
-                    del outcome
-                elif future.status == "error" and isinstance(outcome[1], KilledWorker):
+                future.release()
+                del future
+                if isinstance(error, KilledWorker):
                     killed.append(index)
+                elif error is not None:
+                    raise self._error(index, error)
                 else:
-                    raise self._error(index, future.status, outcome)
+                    yield index, result(pickle.loads(value))  # noqa: S301  by workers of ours
+                    del value
             return killed
         finally:
             if flying:
                 with suppress(OSError, TimedOutError, RuntimeError):
                     self._client.cancel(list(flying), force=True)
+
+    async def _await(self, future: Any) -> None:
+        """Wait for a job in the client's thread, and say what became of it.
+
+        What it raised and what asking for its result raised are told apart here, where nothing changes
+        the future's status in between: a result can be lost again as long as it is asked for.
+        """
+        value = error = None
+        try:
+            value = await future
+        except (Exception, CancelledError) as raised:  # noqa: BLE001  whatever the job raised
+            error = raised if future.status == "error" else self._lost()
+        self._done.put((future, value, error))
 
     def _start(self, todo: deque[int], most: int) -> dict[Any, int]:
         """Submit some of what is to be done."""
@@ -317,8 +341,12 @@ class _Run:
         )
         return dict(zip(futures, chosen, strict=True))
 
-    def _look(self) -> None:
-        """See how many threads the workers have, now and then; raise if there are none for long."""
+    def _look(self, flying: Iterable[Any]) -> None:
+        """See how many threads the workers have, now and then.
+
+        Raises:
+            EngineError: There have been none for long, or a job is over and nobody told.
+        """
         now = time.monotonic()
         if now - self._looked < _LOOK_S:
             return
@@ -326,19 +354,30 @@ class _Run:
         self._mend()
         with suppress(OSError):  # of a scheduler that is lost; its jobs say so
             self._threads = sum(self._client.nthreads().values())
+            if now - self._heard > _SILENT_S:
+                self._heard = now
+                self._ask(flying)
         if self._threads or self._staffed < 0:
             self._staffed = now
         elif now - self._staffed > _WORKERS_S:
             raise _no_workers(self._place)
         self._threads = max(1, self._threads)
 
-    def _error(self, index: int, status: str, outcome: Any) -> BaseException:
+    def _ask(self, flying: Iterable[Any]) -> None:
+        """Raise if a job was over when last asked, and is over, and is still waited for here."""
+        keys = [future.key for future in flying]
+        over = set(self._client.run_on_scheduler(_over, keys))
+        if over & self._over and self._done.empty():
+            raise self._lost()
+        self._over = over
+
+    def _lost(self) -> EngineError:
+        return EngineError(
+            f"{self._place} was lost, or gave the work up; what it had not done is not done"
+        )
+
+    def _error(self, index: int, error: BaseException) -> BaseException:
         """Return what to raise for a job that has no result."""
-        if status != "error":
-            return EngineError(
-                f"{self._place} was lost, or gave the work up; what it had not done is not done"
-            )
-        error: BaseException = outcome[1]
         if isinstance(error, MemoryError):
             return EngineError(
                 f"{self._name(self._jobs[index])}: takes more memory than a worker has; give workers "
@@ -347,9 +386,19 @@ class _Run:
         return error
 
 
-def _perform(job: bytes, work: bytes) -> Any:
-    """Do one job on a worker, with as many threads of Polars as the worker has of Dask."""
-    return perform(work, job, get_worker().state.nthreads)
+def _perform(job: bytes, work: bytes) -> bytes:
+    """Do one job on a worker, with as many threads of Polars as the worker has of Dask.
+
+    The result is pickled here: if a worker had too little memory to send it, Dask would blame nobody,
+    and have the job done and its result sent again without end.
+    """
+    return pickle.dumps(perform(work, job, get_worker().state.nthreads), protocol=5)
+
+
+def _over(keys: Sequence[str], dask_scheduler: Any) -> list[str]:
+    """Return the jobs that a scheduler has nothing to do for any more: done, failed or forgotten."""
+    tasks = dask_scheduler.tasks
+    return [key for key in keys if key not in tasks or tasks[key].state in {"memory", "erred"}]
 
 
 def _need_workers(client: Any, place: str) -> None:
