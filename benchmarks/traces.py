@@ -25,6 +25,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -273,7 +274,7 @@ def ns(time: float | _Thousandth) -> int:
 
 def nsight(path: Path) -> list[tuple[Any, int, int]]:
     """Return device, start and end of what devices did in an export of Nsight Systems."""
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as file:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
         tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
         found = []
         for what in NSIGHT_WORK:
@@ -290,7 +291,7 @@ def ascend(path: Path) -> list[tuple[Any, int, int]]:
     """Return device, start and end of what devices did in the databases of torch_npu or msprof."""
     found = []
     for file in sorted(path.rglob("*profiler_*.db")) if path.is_dir() else [path]:
-        with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as base:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as base:
             tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master")}
             rows = base.execute(ASCEND_WORK)
             found += [((file, device), start, end) for device, start, end in rows]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 import bubblescope
 from bubblescope.analysis.pictured import pictured
 from bubblescope.model import language
+from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.picture import pdf, png, svg
 
 ENGLISH = re.compile(r"[a-z]{3,}")
@@ -59,3 +61,22 @@ def test_a_pdf_is_in_english_where_no_font_has_the_letters(found, spoken, monkey
     with language.spoken("zh"):
         assert pdf._writable() == spoken
     assert pdf._writable() == "en"
+
+
+@pytest.fixture
+def few_letters(monkeypatch):
+    """A machine whose only font has Greek letters and no Chinese ones."""
+    found = sorted(Path("/usr/share/fonts").rglob("DejaVuSans.ttf"))
+    if not found:
+        pytest.skip("no DejaVu Sans on this machine")
+    resvg = pytest.importorskip("resvg_py")
+    real, font = resvg.svg_to_bytes, {"skip_system_fonts": True, "font_files": [str(found[0])]}
+    monkeypatch.setattr(resvg, "svg_to_bytes", lambda **how: real(**how, **font))
+    monkeypatch.setattr(pdf, "_FONTS", (str(found[0].parent),))
+
+
+@pytest.mark.parametrize("kind", [png, pdf])
+def test_letters_that_no_font_has_are_refused_and_not_drawn_as_boxes(run, kind, few_letters):
+    kind.render(run, title="Ω & é\u0301 \u200b\u3000→ …", width=600)
+    with pytest.raises(BubblescopeError, match=r"font of this machine has 水流线, which stand in"):
+        kind.render(run, title="Ω 流水线 & é", width=600)

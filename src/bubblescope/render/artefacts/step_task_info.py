@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import sqlite3
 import threading
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -203,12 +203,12 @@ class _Together:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        for schema in self._logged:
-            with suppress(sqlite3.Error):  # somebody else has it open by now, and it works without
-                self._journal(schema, "wal")
-        self._connection.close()
+        with closing(self._connection):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            for schema in self._logged:
+                with suppress(sqlite3.Error):  # somebody else has it open by now; it works without
+                    self._journal(schema, "wal")
 
     def fill(self, charts: Mapping[Path, Chart]) -> None:
         """Write the tables."""

@@ -11,6 +11,7 @@ from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.files import replacing
 from bubblescope.render.picture import svg
+from bubblescope.render.picture.letters import beyond_ascii, refuse
 from bubblescope.render.picture.sheet import FAMILIES, PRINT, SCREEN, page
 from bubblescope.render.picture.size import POINT
 
@@ -65,8 +66,8 @@ def render(
         title: What stands above it.
 
     Raises:
-        BubblescopeError: The renderer is not installed; names need a font, and there is none; the width
-            is none, or leaves no room for the lanes; there is no such look.
+        BubblescopeError: The renderer is not installed; names need a font, and there is none that has
+            their letters; the width is none, or leaves no room for the lanes; there is no such look.
     """
     fpdf = _renderer()
     size = svg.size_of(width, look)
@@ -84,6 +85,7 @@ def render(
         text = plainer
     else:
         family, font = _OWN, _font_for(text)
+        refuse(set(beyond_ascii(text)) - _letters(font))
         for style in ("", "B"):
             document.add_font(family, style=style, fname=font)
     fpdf.svg.SVGObject(text.replace(FAMILIES, family)).draw_to_page(document)
@@ -119,7 +121,7 @@ def _encodable(text: str) -> bool:
 
 
 def _font_for(text: str) -> Path:
-    """Return the TrueType font of this machine that has most letters of a text; it boxes the others.
+    """Return the TrueType font of this machine that has most letters of a text.
 
     Raises:
         BubblescopeError: There is none.
@@ -131,6 +133,13 @@ def _font_for(text: str) -> Path:
             "this machine; put one (a .ttf file) under ~/.fonts, or export an SVG picture"
         )
     return best
+
+
+def _letters(font: Path) -> set[str]:
+    from fontTools.ttLib import TTFont  # noqa: PLC0415  as below
+
+    with TTFont(font, lazy=True) as opened:
+        return {chr(code) for code in opened.getBestCmap()}
 
 
 def _best_font(text: str) -> tuple[Path | None, int]:

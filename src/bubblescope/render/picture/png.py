@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from html import escape
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.files import replacing
 from bubblescope.render.picture import svg
+from bubblescope.render.picture.letters import beyond_ascii, refuse
 from bubblescope.render.picture.sheet import FAMILIES, PRINT, SCREEN, page
 from bubblescope.render.picture.size import INCH, Size
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _MOST: Final = 200_000_000
 """Pixels of a picture, each of which takes the renderer four bytes."""
+_NOBODYS: Final = "\U0010fffd"
+"""A letter that Unicode gives no meaning, so no font has it: it is drawn as all that is lacking."""
 _HEAD: Final = 33
 """Bytes of a PNG file up to the end of its first chunk."""
 
@@ -65,8 +69,9 @@ def render(
         dpi: Pixels of the file per inch.
 
     Raises:
-        BubblescopeError: The renderer is not installed, or knows no font; the width is none, or
-            leaves no room for the lanes; there is no such look; the picture would be too large.
+        BubblescopeError: The renderer is not installed, or knows no font, or none that has the letters
+            of names; the width is none, or leaves no room for the lanes; there is no such look; the
+            picture would be too large.
     """
     if not 10 <= dpi <= 2400:
         raise BubblescopeError(f"a picture has 10 to 2400 dots per inch, not {dpi:g}")
@@ -88,6 +93,8 @@ def render(
         )
     drawing = drawing._replace(height=high / density)
     text = page(drawing, size, (str(across), str(high)))
+    box = _drawn(resvg, _NOBODYS)
+    refuse(one for one in beyond_ascii(text) if _drawn(resvg, escape(one)) == box)
     return _with_density(resvg.svg_to_bytes(svg_string=text, dpi=INCH), dpi)
 
 
