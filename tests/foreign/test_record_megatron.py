@@ -24,6 +24,7 @@ from bubblescope.record.integrations import megatron
 from bubblescope.record.integrations.megatron import mindspeed, sail
 from bubblescope.record.settings import Settings
 from full import needs
+from jobs import forked
 
 STEPS = 2
 RANKS = 3
@@ -190,7 +191,7 @@ def test_megatron_itself(tmp_path, chunks, overlap):
         assert "bubblescope finds no" not in done.stderr
         return sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
 
-    alone = run(job)
+    alone = run(forked(2, "megatron.core", script, str(chunks), "4", overlap))
     assert len(alone) == 2
     assert run([*record, "--", *job]) == alone
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 from places import ROOT
 
@@ -20,6 +22,12 @@ def run(command: list[str], **variables: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         command, capture_output=True, text=True, timeout=900, check=False, env=environment
     )
+
+
+def forked(ranks: int, module: str, script: Path, *arguments: str) -> list[str]:
+    """Return the command that runs a script of a module, without us, to compare with."""
+    launcher = str(Path(__file__).with_name("forked.py"))
+    return [sys.executable, launcher, str(ranks), module, str(script), *arguments]
 
 
 def digests(done: subprocess.CompletedProcess, ranks: int) -> list[str]:

@@ -21,6 +21,7 @@ from bubblescope.record.buffer import identity_of
 from bubblescope.record.settings import VARIABLE, Settings
 from bubblescope.render.text.report import Report
 from full import needs
+from jobs import forked
 
 TRAIN = '''
 """An ordinary training script."""
@@ -129,7 +130,10 @@ def results(done: subprocess.CompletedProcess, name: str) -> list[str]:
 def unrecorded(tmp_path_factory) -> subprocess.CompletedProcess:
     """A job that trains with one schedule after the other: starting PyTorch takes longer than that."""
     needs("torch")
-    return run(launch(tmp_path_factory.mktemp("unrecorded") / "train.py", *SCHEDULES))
+    script = tmp_path_factory.mktemp("unrecorded") / "train.py"
+    script.write_text(TRAIN)
+    module = "torch.distributed.pipelining"
+    return run(forked(RANKS, module, script, str(STEPS), str(MICROBATCHES), *SCHEDULES))
 
 
 @pytest.fixture(scope="module")
