@@ -132,6 +132,19 @@ class TestWords:
         assert one.saved_ns == best.step_ns - best.predicted_ns
         assert 0 < one.saved_ns <= (stages - 1) * 3 * forward_ns
 
+    def test_the_schedule_that_ran_is_no_other(self):
+        known = study(bubblescope.simulate("interleaved-1f1b", devices=4, microbatches=8).timeline)
+        verdict = Verdict.of(known.ideal.timeline, known)
+        view = View.of(bubblescope.simulate("1f1b", devices=4, microbatches=8).timeline)
+
+        def key(*change):
+            [answer, *_] = (one for one in view.answers if one.asked[0][0] == "schedule")
+            asked = [answer._replace(asked=(("schedule", *change),))]
+            return verdict.with_schedule(known, asked).remedies[0].key
+
+        assert key("interleaved-1f1b", 2) == "inherent"
+        assert key("interleaved-1f1b", 4) == key("zb-v", None) == "schedule"
+
     def test_a_schedule_is_no_remedy_where_most_is_not_inherent_or_none_saves(self):
         view = View.of(faulty(Cause.SLOW_RANK))
         known = study(view.timeline)

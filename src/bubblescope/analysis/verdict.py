@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.finding import Shown
     from bubblescope.analysis.idle.causes import Cause
     from bubblescope.analysis.idle.shares import Shares
+    from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.analysis.standard_questions import Answer
     from bubblescope.analysis.study import Study
     from bubblescope.model.timeline import Timeline
@@ -127,11 +128,12 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
             study: What was worked out about the run.
             answers: What was asked of it.
         """
-        best = max(filter(_is_schedule, answers), key=_surely_saved_ns, default=None)
+        others = [one for one in answers if _is_another_schedule(one, study.recognition)]
+        best = max(others, key=_surely_saved_ns, default=None)
         if best is None or _surely_saved_ns(best) <= 0 or not _mostly_inherent(study):
             return self
-        others = [one for one in self.remedies if one.key != _INHERENT]
-        remedies = sorted([*others, _other_schedule(best)], key=_saved_ns)
+        kept = [one for one in self.remedies if one.key != _INHERENT]
+        remedies = sorted([*kept, _other_schedule(best)], key=_saved_ns)
         return msgspec.structs.replace(self, remedies=tuple(remedies))
 
 
@@ -205,8 +207,13 @@ def _saved_ns(remedy: Remedy) -> int:
     return -(remedy.saved_ns or remedy.spent_ns or 0)
 
 
-def _is_schedule(answer: Answer) -> bool:
-    return [name for name, *_ in answer.asked] == ["schedule"]
+def _is_another_schedule(answer: Answer, ran: Recognition | None) -> bool:
+    """Say whether it was asked for a schedule other than the one that ran."""
+    if [name for name, *_ in answer.asked] != ["schedule"]:
+        return False
+    _, name, chunks = answer.asked[0]
+    plan = ran and ran.plan
+    return plan is None or (name, chunks or plan.chunks) != (ran and ran.schedule, plan.chunks)
 
 
 def _surely_saved_ns(answer: Answer) -> int:
