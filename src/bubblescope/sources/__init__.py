@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from bubblescope.model import units
 from bubblescope.model.errors import SourceError
 from bubblescope.model.plain_text import utf8, whole
 from bubblescope.model.progress import SILENT
@@ -180,8 +181,8 @@ class Found(NamedTuple):
             run = run.noted(Notice("beside-recording", text, len(self.beside)))
         if self.ignored:
             text = (
-                f"{len(self.ignored)} of the files are not traces and were not read "
-                f"({_named(self.ignored)})"
+                f"left out {units.count(len(self.ignored), 'file')}, which no known format of traces "
+                f"fits ({_named(self.ignored)})"
             )
             total = len(self.ignored) + len(self.files)
             run = run.warned(Notice("ignored-files", text, len(self.ignored), total))
