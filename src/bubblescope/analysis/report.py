@@ -170,6 +170,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "bubble": {
                 "definitions": {**DEFINITIONS, "ideal": "the same as no_wait, its first name"},
                 "overall": self.bubbles.overall.to_dict(),
+                "replayed_steps": self.bubbles.replayed,
                 "per_rank": [
                     {"rank": rank, **rates.to_dict()}
                     for rank, rates in self.bubbles.per_rank.items()
@@ -206,6 +207,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "outside_ns": ledger.outside["idle_ns"].sum(),
             "replay_error": ledger.replay_error,
             "steps": ledger.steps,
+            "replayed_steps": self.bubbles.replayed,
         }
 
     def _schedule_dict(self) -> dict[str, Any] | None:

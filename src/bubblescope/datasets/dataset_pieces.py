@@ -147,7 +147,9 @@ class DatasetPieces:
                     held[name] = pl.concat([held[name], frame]) if name in held else frame
         if held is not None:
             return self._timeline(held)
-        made = self._checked(self._read([(self._parts[index].blocks, self._own(index)), *unstepped]))
+        made = self._checked(
+            self._read([(self._parts[index].blocks, self._own(index)), *unstepped])
+        )
         if kept is not None:
             kept.keep(f"{index}", {TASKS: made.tasks, **made.tables})
         return made
@@ -175,15 +177,16 @@ class DatasetPieces:
         moved = self._settled.applied(self._checked(self._read(found)))
         return moved.slice(start_ns=start_ns, end_ns=end_ns)
 
-    def along(self, batch: int) -> Timeline:
-        """Return the tasks of some ranks in all steps."""
+    def along(self, batch: int, parts: Sequence[int] | None = None) -> Timeline:
+        """Return the tasks of some ranks in some parts, or in all steps."""
         low, high = self._groups[batch]
-        held = self._held(
-            range(len(self._parts)), lambda kept, place: kept.along(place, low, high, _ALONG)
-        )
+        wanted = range(len(self._parts)) if parts is None else parts
+        held = self._held(wanted, lambda kept, place: kept.along(place, low, high, _ALONG))
         if held is not None:
             return Timeline.of_checked(pl.concat(held), self.ranks, self.run)
         tasks = self._along(TASKS, low, high)
+        if parts is not None:
+            tasks = tasks.filter(pl.any_horizontal(self._own(index) for index in parts))
         return self._settled.applied(Timeline(tasks, self.ranks, self.run))
 
     @property

@@ -44,7 +44,7 @@ class Held(Generic[Value]):
         self._shared = shared
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Held, shared=self._shared), (self._value, self._place)
+        return (_shared if self._shared else Held), (self._value, self._place)
 
     @classmethod
     def of(cls, value: Value, folder: Path | None) -> Self:
@@ -75,6 +75,10 @@ class Held(Generic[Value]):
         if self._place is None:
             return self._value  # type: ignore[return-value]  # None is a value
         return (_read_once if self._shared else _read)(self._place)  # type: ignore[no-any-return]
+
+
+def _shared(value: Any, place: Path | None) -> Held[Any]:
+    return Held(value, place, shared=True)
 
 
 def _read(place: Path) -> Any:

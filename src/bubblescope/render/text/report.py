@@ -201,6 +201,9 @@ class Report(Face, report.Report, frozen=True, eq=False):
             )
         off = units.percent(ledger.replay_error)
         about = f"shares of idle time; replay {off} off; bubblescope why has the evidence"
+        if self.bubbles.replayed is not None:
+            some, of = len(self.bubbles.replayed), len(self.bubbles.per_step)
+            about = f"shares of idle time in {some} of {of} steps; replay {off} off; bubblescope why has all"
         return titled("Why idle", table, about)
 
     def _ranks(self, limit: int) -> RenderableType:
