@@ -277,7 +277,7 @@ def test_of_a_very_large_run_some_steps_are_replayed_and_all_are_measured():
     report = Report.of_pieces(found)
     assert "from 6 of 20 steps (steps 2, 3, 10, 11, 16, 17," in " ".join(str(report).split())
     assert "idle time in 6 of 20 steps" in str(report)
-    assert report.to_dict()["why"]["replayed_steps"] == (*few,)
+    assert report.to_dict()["bubble"]["replayed_steps"] == (*few,)
     assert found.wall.to_dict() == wall_clock(timeline, study(timeline).ledger).to_dict()
     every = study_of(pieces, elsewhere, explained=False, replayed=len(timeline) // 2)
     assert every.study.bubbles.replayed is None

@@ -207,7 +207,6 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "outside_ns": ledger.outside["idle_ns"].sum(),
             "replay_error": ledger.replay_error,
             "steps": ledger.steps,
-            "replayed_steps": self.bubbles.replayed,
         }
 
     def _schedule_dict(self) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ from bubblescope.analysis.pieces.given import here
 from bubblescope.analysis.pieces.looking import Looking
 from bubblescope.analysis.rates import rates_of
 from bubblescope.analysis.schedule.ideal import Done, Ideal
-from bubblescope.analysis.schedule.observe import Seen, seen
+from bubblescope.analysis.schedule.observe import Seen, seen, stages_held
 from bubblescope.analysis.schedule.recognise import Followed, followed, telling_steps
 from bubblescope.analysis.step_lengths import closed, nexts
 from bubblescope.analysis.study import Study
@@ -222,7 +222,7 @@ class _Study(Looking):
         replayed: int | None,
     ) -> Answer:
         """Look until all is known; see `study_of`."""
-        self.told, alone = self.put(_alone, self.look(looks.first))
+        self.told, alone = self.put(_alone, self.pieces, self.look(looks.first))
         asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, replayed)
         self.tell_pipelines()
         choice = self._choice(asked.telling, also)
@@ -292,11 +292,13 @@ class _Study(Looking):
         return _Replays(fourth, ledger, ideal, drawn, spans, whole, sets)
 
 
-def _alone(first: Sequence[looks.First]) -> tuple[looks.Told, _Alone]:
+def _alone(pieces: Pieces, first: Sequence[looks.First]) -> tuple[looks.Told, _Alone]:
     """Put together what parts tell by themselves, of which all are told something."""
+    numbers = Seen.joined([one.seen for one in first])
     known: looks.Told = {
         step_facts: StepFacts.joined([one.facts for one in first]),
-        seen: Seen.joined([one.seen for one in first]),
+        seen: numbers,
+        stages_held: numbers.held(pieces.ranks),
         names_of: Names.joined([one.names for one in first]),
     }
     return known, _Alone(
