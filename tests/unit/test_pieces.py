@@ -246,3 +246,38 @@ def check(timeline, seed):
         assert found.losses.devices == lost.devices
         spending = budget(timeline)
         assert found.budget.to_dict() == spending.to_dict()
+
+
+def test_of_a_very_large_run_some_steps_are_replayed_and_all_are_measured():
+    """What replays tell is what they tell of these steps alone; it is said which they are."""
+    job = Job(generate("1f1b", 4, 4), 2, 20, jitter=0.2, seed=3)
+    timeline = job.play(Fault(Cause.SLOW_RANK, slow={(1, 0): 1.3}))
+    parts = [[2 * at, 2 * at + 1] for at in range(10)]
+    pieces = Split(timeline, parts, [[*range(4)], [*range(4, 8)]])
+    found = study_of(pieces, elsewhere, explained=False, replayed=len(timeline) // 4)
+    few = [2, 3, 10, 11, 16, 17]
+    bubbles, whole = found.study.bubbles, study(timeline).bubbles
+    assert bubbles.replayed == (*few,)
+    some = study(timeline.slice(steps=few), explained=False)
+    same(found.study.ledger.table, some.ledger.table, ["step", "rank", "cause"])
+    assert found.study.ledger.replay_error == some.ledger.replay_error
+    assert (bubbles.overall.no_wait, bubbles.overall.excess) == (
+        some.bubbles.overall.no_wait,
+        some.bubbles.overall.excess,
+    )
+    measured = ("span", "makespan", "longest_span", "over_ideal", "busy_ns", "idle_ns")
+    for one, other in zip(bubbles.per_rank_step(), whole.per_rank_step(), strict=True):
+        assert [getattr(one, name) for name in measured] == [
+            getattr(other, name) for name in measured
+        ]
+    for step, rates in bubbles.per_step.items():
+        replayed = step in few
+        assert (rates.no_wait == whole.per_step[step].no_wait) is replayed
+        assert ("no_wait" in rates.unknown) is not replayed
+    report = Report.of_pieces(found)
+    assert "from 6 of 20 steps (steps 2, 3, 10, 11, 16, 17," in " ".join(str(report).split())
+    assert "idle time in 6 of 20 steps" in str(report)
+    assert report.to_dict()["bubble"]["replayed_steps"] == (*few,)
+    assert found.wall.to_dict() == wall_clock(timeline, study(timeline).ledger).to_dict()
+    every = study_of(pieces, elsewhere, explained=False, replayed=len(timeline) // 2)
+    assert every.study.bubbles.replayed is None

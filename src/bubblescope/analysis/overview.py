@@ -246,7 +246,11 @@ def sized(lengths: Ints) -> Ints:
     Args:
         lengths: In nanoseconds, not negative; those that differ in their leading bits differ.
     """
-    bits = np.searchsorted(1 << np.arange(62), lengths, "right")
+    # Floats hold their exponent ready, but are rounded up to the next from 53 bits on.
+    if lengths.max(initial=0) < 1 << 53:
+        bits = np.frexp(lengths.astype(np.float64))[1].astype(np.int64)
+    else:
+        bits = np.searchsorted(1 << np.arange(62), lengths, "right")
     shift = np.maximum(bits - _EXACT, 0)
     sizes: Ints = (shift << _EXACT) + (lengths >> shift)
     return sizes

@@ -67,6 +67,8 @@ from bubblescope.model.ordering import in_order
 from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bubblescope.model.timeline import Timeline
 
 DEFINITIONS: Final[dict[str, str]] = {
@@ -88,6 +90,7 @@ CUT: Final = (
 )
 ALL_PARTIAL: Final = "no step is on all ranks, so none is compared across ranks"
 NO_IDEAL: Final = "no schedule was recognised in steps that were recorded whole"
+NOT_REPLAYED: Final = "only some of the steps were replayed"
 CROWDED: Final = "ranks were busy for longer than a perfect run of the step takes"
 SHORTER: Final = "the run is shorter than a perfect run of the recognised schedule"
 NO_KERNELS: Final = "the trace does not show when kernels ran"
@@ -176,6 +179,7 @@ class BubbleRates(msgspec.Struct, frozen=True):
             crowded (whether its ideal is left out because ranks worked for longer).
         rate_error: How far the lengths of tasks may be off because clocks drift, as a share.
         notices: Which steps the rates leave out, and why.
+        replayed: The steps that were replayed, ascending; None if all were that can be.
     """
 
     overall: Rates
@@ -184,10 +188,12 @@ class BubbleRates(msgspec.Struct, frozen=True):
     table: pl.DataFrame
     rate_error: float = 0.0
     notices: tuple[Notice, ...] = ()
+    replayed: tuple[int, ...] | None = None
 
     def per_rank_step(self) -> list[Rates]:
         """Return the rates of each row of `table`."""
-        return [_rates(row, self.rate_error) for row in self.table.iter_rows(named=True)]
+        rows = self.table.iter_rows(named=True)
+        return [_rates(row, self.rate_error, self.replayed) for row in rows]
 
 
 def bubble_rates(
@@ -234,6 +240,8 @@ def rates_of(
     timeline: Timeline,
     ideal: pl.DataFrame | None = None,
     own_ideal: pl.DataFrame | None = None,
+    *,
+    replayed: Sequence[int] | None = None,
 ) -> BubbleRates:
     """Compute the bubble rates of a run.
 
@@ -242,6 +250,7 @@ def rates_of(
         timeline: The run, or a part of it that was told of the whole.
         ideal: As of `bubble_rates`.
         own_ideal: As of `bubble_rates`.
+        replayed: The steps that were replayed, which alone `ideal` may have; None for all.
     """
     facts = step_facts(timeline)
     table = table.drop("closed_start_ns", "closed_end_ns").with_columns(
@@ -275,11 +284,28 @@ def rates_of(
     return BubbleRates(
         overall=overall,
         per_rank={row["rank"]: _rates(row, rate) for row in _sums(table, "rank")},
-        per_step={row["step"]: _rates(row, rate) for row in _sums(table, "step")},
+        per_step={row["step"]: _rates(row, rate, replayed) for row in _sums(table, "step")},
         table=table,
         rate_error=rate,
-        notices=(*_notices(table), *([_apart(table)] if several else [])),
+        notices=(
+            *_notices(table),
+            *([_apart(table)] if several else []),
+            *([] if replayed is None else [_replays(table, replayed)]),
+        ),
+        replayed=None if replayed is None else tuple(replayed),
     )
+
+
+def _replays(table: pl.DataFrame, replayed: Sequence[int]) -> Notice:
+    """Say of which steps replays tell."""
+    total = table["step"].n_unique()
+    which = units.listed("step", list(replayed))
+    text = (
+        f"what replays tell (no wait, excess, why ranks were idle and which of them are slow) is from "
+        f"{len(replayed)} of {total} steps ({which}, evenly over the run), all else from all of them; "
+        "--steps names others, and bubblescope why replays all"
+    )
+    return Notice("replayed-steps", text, total - len(replayed), total)
 
 
 def _apart(table: pl.DataFrame) -> Notice:
@@ -376,8 +402,14 @@ def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:
     return table.group_by(key).agg(_TOTALS).sort(key).to_dicts()
 
 
-def _rates(sums: dict[str, Any], rate_error: float) -> Rates:
-    """Return the rates of sums as of `_TOTALS`, or of a row of the table, each checked."""
+def _rates(sums: dict[str, Any], rate_error: float, replayed: Sequence[int] | None = None) -> Rates:
+    """Return the rates of sums as of `_TOTALS`, or of a row of the table, each checked.
+
+    Args:
+        sums: The sums; of a step if they have one.
+        rate_error: As of `BubbleRates`.
+        replayed: Likewise.
+    """
     busy, makespan, best = sums["busy_ns"], sums["makespan_ns"], sums["ideal_ns"]
     # Of a single row, all are its own; of many, those of the steps that are compared.
     shared = sums.get("shared_busy_ns", busy)
@@ -399,6 +431,8 @@ def _rates(sums: dict[str, Any], rate_error: float) -> Rates:
     else:
         apart = NO_WORK if makespan is not None or not sums.get("rows", 1) else NO_CLOCK
     ideal_reason = apart if sums["partial"] else CROWDED if sums["crowded"] else NO_IDEAL
+    if replayed is not None and not sums["partial"] and sums["step"] not in replayed:
+        ideal_reason = NOT_REPLAYED
     checked = _Checked(
         {
             "span": (idle_share(busy, sums["span_ns"]), NO_WORK, BEYOND),

@@ -170,6 +170,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "bubble": {
                 "definitions": {**DEFINITIONS, "ideal": "the same as no_wait, its first name"},
                 "overall": self.bubbles.overall.to_dict(),
+                "replayed_steps": self.bubbles.replayed,
                 "per_rank": [
                     {"rank": rank, **rates.to_dict()}
                     for rank, rates in self.bubbles.per_rank.items()

@@ -62,8 +62,13 @@ def in_pieces(
             folder=given.folder,
             also=also,
             explained=explained,
+            replayed=None if explained else _REPLAYED,
             then=then,
         )
+
+
+_REPLAYED: Final = 6_000_000
+"""Tasks of which a report replays whole steps, about, of a run that has several times as many."""
 
 
 def _uncounted(then: Callable[[Found], Said], found: Found) -> Said:

@@ -39,6 +39,7 @@ _OF_PARTS: Final = tuple(
     name for name, table in TABLES.items() if name in BY_BLOCK and "start_ns" in table.schema
     and name not in {"activities", "flops"}
 )  # fmt: skip
+_TABLES: Final = (TASKS, *_OF_PARTS)
 _ALONG: Final = ("rank", "step", "kind", "stage", "lane", "start_ns", "end_ns", "name")
 """What is asked of ranks over all steps."""
 _Rows = TypeVar("_Rows")
@@ -71,6 +72,7 @@ class DatasetPieces:
         self._steps = steps
         chosen = tables.catalogue.steps if steps is None else steps
         self._parts = _parts(tables.catalogue, chosen, size)
+        self._cuts = [] if kept is None else _cuts(tables.catalogue, self._parts, size)
         self._groups = list(_batches(tables.catalogue, TASKS, size))
         self._of_kernels = list(_batches(tables.catalogue, "activities", size))
 
@@ -96,33 +98,60 @@ class DatasetPieces:
 
     def part(self, index: int) -> Timeline:
         """Return all that ran in the steps of a part, and what of no step is in their blocks."""
-        if not self._settled.groups:
-            return self._settled.applied(self.recorded(index))
         held = None if self._kept is None else self._kept.kept(self._place(index))
         if held is not None:
             return self._timeline(held)
         made = self._settled.applied(self.recorded(index))
         if self._kept is not None:
             self._kept.keep(self._place(index), {TASKS: made.tasks, **made.tables})
-            self._kept.forget(f"{index}")
+            for name in {f"{index}", *self._cut(index)} - {self._place(index)}:
+                self._kept.forget(name)
         return made
 
     def _place(self, index: int) -> str:
         """Return what a part is called where it is kept."""
         return f"{index}.settled" if self._settled.groups else f"{index}"
 
+    def _cut(self, index: int) -> list[str]:
+        """Return what a part's share of each of `cuts` is called where it is kept."""
+        blocks = self._parts[index].blocks
+        return [f"{index}.{number}" for number, cut in enumerate(self._cuts) if cut.block in blocks]
+
+    @property
+    def cuts(self) -> int:
+        """Number of stretches of files, of blocks that have several parts, to `cut` before all else."""
+        return len(self._cuts)
+
+    def cut(self, number: int) -> None:
+        """Keep what of some files of a block is of each of its parts, so that they are read once."""
+        if self._kept is None:
+            return
+        block, first, last = self._cuts[number]
+        files = self._tables.catalogue.parts[first:last]
+        rows = {name: self._tables.rows(name, files, None, {block}) for name in _TABLES}
+        for index, part in enumerate(self._parts):
+            if block in part.blocks:
+                own = self._own(index)
+                mine = self._checked({name: frame.filter(own) for name, frame in rows.items()})
+                self._kept.keep(f"{index}.{number}", {TASKS: mine.tasks, **mine.tables})
+
     def recorded(self, index: int) -> Timeline:
         """Return a part by the clocks of its ranks, and keep it."""
-        held = None if self._kept is None else self._kept.kept(f"{index}")
+        kept, cut = self._kept, self._cut(index)
+        held = None if kept is None else kept.kept(*(cut or [f"{index}"]))
+        unstepped = [({NO_STEP}, pl.lit(value=True))] if index == 0 and self._steps is None else []
+        if held is not None and cut:
+            beside = self._read(unstepped) if unstepped else {}
+            for name, frame in beside.items():
+                if frame.height:
+                    held[name] = pl.concat([held[name], frame]) if name in held else frame
         if held is not None:
             return self._timeline(held)
-        part = self._parts[index]
-        found = [(part.blocks, self._own(index))]
-        if index == 0 and self._steps is None:
-            found.append(({NO_STEP}, pl.lit(value=True)))
-        made = self._read(found)
-        if self._kept is not None:
-            self._kept.keep(f"{index}", {TASKS: made.tasks, **made.tables})
+        made = self._checked(
+            self._read([(self._parts[index].blocks, self._own(index)), *unstepped])
+        )
+        if kept is not None:
+            kept.keep(f"{index}", {TASKS: made.tasks, **made.tables})
         return made
 
     def around(self, index: int, start_ns: int, end_ns: int) -> Timeline:
@@ -145,18 +174,19 @@ class DatasetPieces:
             where &= pl.col("step").is_in(self._steps)
         elsewhere = blocks - own - ({NO_STEP} if index == 0 else set())
         found = [(blocks & own, where & ~self._own(index)), (elsewhere, where)]
-        moved = self._settled.applied(self._read(found))
+        moved = self._settled.applied(self._checked(self._read(found)))
         return moved.slice(start_ns=start_ns, end_ns=end_ns)
 
-    def along(self, batch: int) -> Timeline:
-        """Return the tasks of some ranks in all steps."""
+    def along(self, batch: int, parts: Sequence[int] | None = None) -> Timeline:
+        """Return the tasks of some ranks in some parts, or in all steps."""
         low, high = self._groups[batch]
-        held = self._held(
-            range(len(self._parts)), lambda kept, place: kept.along(place, low, high, _ALONG)
-        )
+        wanted = range(len(self._parts)) if parts is None else parts
+        held = self._held(wanted, lambda kept, place: kept.along(place, low, high, _ALONG))
         if held is not None:
             return Timeline.of_checked(pl.concat(held), self.ranks, self.run)
         tasks = self._along(TASKS, low, high)
+        if parts is not None:
+            tasks = tasks.filter(pl.any_horizontal(self._own(index) for index in parts))
         return self._settled.applied(Timeline(tasks, self.ranks, self.run))
 
     @property
@@ -236,15 +266,22 @@ class DatasetPieces:
             begun &= start < self._places.opens(self._parts[index + 1].steps)
         return mine | (step.is_null() & begun)
 
-    def _read(self, found: Sequence[tuple[set[int], pl.Expr]]) -> Timeline:
-        """Return rows of some blocks, each with the condition that they meet."""
+    def _read(self, found: Sequence[tuple[set[int], pl.Expr]]) -> dict[str, pl.DataFrame]:
+        """Return rows of some blocks by table, each with the condition that they meet."""
         parts = self._tables.catalogue.parts
-        rows = {
+        return {
             name: pl.concat(
                 [self._tables.rows(name, parts, where, blocks) for blocks, where in found]
             )
-            for name in (TASKS, *_OF_PARTS)
+            for name in _TABLES
         }
+
+    def _checked(self, rows: dict[str, pl.DataFrame]) -> Timeline:
+        """Return a timeline of rows that were read.
+
+        Raises:
+            SourceError: They break a rule.
+        """
         tasks = rows.pop(TASKS)
         try:
             return Timeline(tasks, self.ranks, self.run, **rows)
@@ -286,7 +323,9 @@ def pieces_of(
     holder = Holder(partial(engine.run, apart=True), folder)
     asked = _Asked(tables, wanted, size, kept, clock)
     recorded, outline = holder.put(_recorded_pieces, asked)
-    parts, solves = outline.got()
+    parts, solves, cuts = outline.got()
+    recorded = recorded.shared
+    holder.hold(_cut, [(recorded, number) for number in range(cuts)])
     jobs = [_Recorded(recorded, index, solves) for index in range(parts)]
     settled, found = holder.put(_settled_pieces, asked, recorded, holder.hold(_recorded, jobs))
     odd = found.got()
@@ -319,8 +358,8 @@ class _Asked(NamedTuple):
         return DatasetPieces(self.tables, self.steps, correction, self.size, self.kept)
 
 
-def _recorded_pieces(asked: _Asked) -> tuple[DatasetPieces, tuple[int, bool]]:
-    """Return a dataset by the clocks of its ranks; and how many parts, and if clocks are solved for.
+def _recorded_pieces(asked: _Asked) -> tuple[DatasetPieces, tuple[int, bool, int]]:
+    """Return a dataset by the clocks of its ranks; how many parts, if clocks are solved for, and cuts.
 
     What is known of its ranks and of the run is read from very many files.
     """
@@ -331,7 +370,12 @@ def _recorded_pieces(asked: _Asked) -> tuple[DatasetPieces, tuple[int, bool]]:
     pieces = asked.pieces(Correction(ranks, run, {}, []))
     several = ranks["host"].n_unique() > 1 or not run.common_clock
     solves = asked.clock == "solve" or (asked.clock == "auto" and several and run.clock is None)
-    return pieces, (len(pieces.parts), solves)
+    return pieces, (len(pieces.parts), solves, pieces.cuts)
+
+
+def _cut(job: tuple[DatasetPieces, int]) -> None:
+    pieces, number = job
+    pieces.cut(number)
 
 
 class _Recorded(NamedTuple):
@@ -429,6 +473,35 @@ def _parts(catalogue: Catalogue, steps: Sequence[int], size: int) -> list[_Part]
             parts.append(_Part(mine, {block}))
     everything = {block for part in catalogue.parts for block in part.blocks}
     return parts or [_Part([], everything - {NO_STEP})]
+
+
+class _Cut(NamedTuple):
+    """Files of a block that has several parts, each of some ranks.
+
+    Attributes:
+        block: The block.
+        first, last: Of the catalogue's parts, from the first to before the last.
+    """
+
+    block: int
+    first: int
+    last: int
+
+
+def _cuts(catalogue: Catalogue, parts: Sequence[_Part], size: int) -> list[_Cut]:
+    """Return the files of blocks that have several parts, about so many tasks at a time."""
+    cuts: list[_Cut] = []
+    for block in sorted(set().union(*(part.blocks for part in parts if part.torn))):
+        first, tasks = 0, 0
+        for at, part in enumerate(catalogue.parts):
+            held = part.blocks.get(block)
+            count = 0 if held is None else held.rows.get(TASKS, 0)
+            if tasks and tasks + count > size:
+                cuts.append(_Cut(block, first, at))
+                first, tasks = at, 0
+            tasks += count
+        cuts.append(_Cut(block, first, len(catalogue.parts)))
+    return cuts
 
 
 class _Places(NamedTuple):

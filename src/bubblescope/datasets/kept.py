@@ -58,40 +58,50 @@ class Kept(NamedTuple):
         partial = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=self.folder))
         try:
             for table, frame in tables.items():
-                filled = [one.name for one in frame.iter_columns() if one.null_count() < len(one)]
                 if frame.height:
-                    frame.select(filled).write_ipc(partial / table, compression="uncompressed")
+                    _write(partial / table, frame)
             partial.rename(place)
         except OSError:  # no room, or another worker was first
             shutil.rmtree(partial, ignore_errors=True)
 
-    def kept(self, name: str) -> dict[str, pl.DataFrame] | None:
-        """Return the tables of a part as they were kept, without those that were empty; None if not."""
-        place = self.folder / name
-        if not place.is_dir():
+    def kept(self, *names: str) -> dict[str, pl.DataFrame] | None:
+        """Return the tables of a part as they were kept, without those that were empty; None if not.
+
+        Args:
+            names: Of the part, or of what it is put together of: the rows of one after the other's.
+        """
+        places = [self.folder / name for name in names]
+        if not all(place.is_dir() for place in places):
             return None
-        return {file.name: _whole(file, pl.read_ipc(file)) for file in sorted(place.iterdir())}
+        tables = sorted({file.name for place in places for file in _tables_in(place)})
+        return {table: _whole(table, [place / table for place in places]) for table in tables}
 
     def during(self, name: str, start_ns: int, end_ns: int) -> dict[str, pl.DataFrame] | None:
         """Return the rows of a part that overlap a time; None if it is not kept."""
         place = self.folder / name
         if not place.is_dir():
             return None
-        overlaps = (pl.col("end_ns") > start_ns) & (pl.col("start_ns") < end_ns)
-        return {
-            file.name: _whole(file, pl.scan_ipc(file).filter(overlaps).collect())
-            for file in place.iterdir()
-            if {"start_ns", "end_ns"} <= {*_SCHEMAS[file.name]}
-        }
+        times = pl.col("start_ns"), pl.col("end_ns")
+        found = {}
+        for file in _tables_in(place):
+            if not {"start_ns", "end_ns"} <= {*_SCHEMAS[file.name]}:
+                continue
+            start, end = _whole(file.name, [file], ("start_ns", "end_ns")).select(times)
+            rows = ((end > start_ns) & (start < end_ns)).arg_true()
+            schema = _SCHEMAS[file.name]
+            found[file.name] = (
+                _whole(file.name, [file])[rows] if len(rows) else pl.DataFrame(schema=schema)
+            )
+        return found
 
     def along(self, name: str, low: int, high: int, columns: Sequence[str]) -> pl.DataFrame | None:
         """Return columns of the tasks in a part of ranks from one to another; None if not kept."""
         file = self.folder / name / "tasks"
         if not file.is_file():
             return None if not file.parent.is_dir() else pl.DataFrame(schema=TASK_SCHEMA)[columns]
-        frame = pl.read_ipc(file)
+        frame = _whole("tasks", [file], columns)
         first, last = np.searchsorted(frame["rank"].to_numpy(), [low, high + 1]).tolist()
-        return _whole(file, frame.slice(first, last - first)).select(columns)
+        return frame.slice(first, last - first)
 
     def forget(self, name: str) -> None:
         """Keep a part no longer."""
@@ -151,9 +161,48 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _whole(file: Path, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return rows of a table with all of its columns, those that hold nothing too."""
-    return frame.select(
-        pl.col(name) if name in frame.columns else pl.lit(None, dtype).alias(name)
-        for name, dtype in _SCHEMAS[file.name].items()
-    )
+_ONE: Final = ".one"
+"""How the files end of the columns of a table that have one value in all rows."""
+
+
+def _write(file: Path, frame: pl.DataFrame) -> None:
+    """Write a table: of columns with one value in all rows, such as its step, that value alone."""
+    first, *others = frame.get_columns()
+    several = [first, *(one for one in others if not one.eq_missing(one.head(1)).all())]
+    held = pl.DataFrame(several)
+    held.write_ipc(file, compression="uncompressed")
+    frame.head(1).drop(held.columns).write_ipc(f"{file}{_ONE}", compression="uncompressed")
+
+
+def _tables_in(place: Path) -> list[Path]:
+    return sorted(file for file in place.iterdir() if file.suffix != _ONE)
+
+
+def _whole(table: str, files: Sequence[Path], columns: Sequence[str] = ()) -> pl.DataFrame:
+    """Return the rows of a table that lie in some files, of which some may be missing.
+
+    Args:
+        table: Its name.
+        files: The files, as `_write` made them.
+        columns: Those that are wanted; all if none is named.
+    """
+    there = [file for file in files if file.is_file()]
+    ones = [pl.read_ipc(f"{file}{_ONE}") for file in there]
+    schema = _SCHEMAS[table]
+    wanted = columns or [*schema]
+    alike = {
+        name: ones[0][name].item()
+        for name in wanted
+        if all(name in one.columns for one in ones)
+        and all(one[name].eq_missing(ones[0][name]).all() for one in ones)
+    }
+    parts = []
+    for file, one in zip(there, ones, strict=True):
+        apart = [name for name in wanted if name not in {*one.columns, *alike}]
+        # Of a file of which no column is wanted, the first says how many rows it has.
+        part = pl.read_ipc(file, columns=apart or [0])
+        said = (pl.lit(one[name].item(), schema[name]).alias(name) for name in one.columns)
+        parts.append(part.with_columns(said).select(name for name in wanted if name not in alike))
+    whole = pl.concat(parts, rechunk=True)
+    alone = (pl.lit(value, schema[name]).alias(name) for name, value in alike.items())
+    return whole.with_columns(alone).select(wanted)

@@ -7,8 +7,8 @@ folder that all of them see; where there is no such folder, it travels.
 from __future__ import annotations
 
 import pickle
-from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import uuid4
 
 from bubblescope.model.arrays import give_back
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+_SHARED: Final = 4
+"""Things that many jobs are given at any time: the run, and what all of them are told."""
+
 
 class Held(Generic[Value]):
     """What came of work: a file of it, or itself.
@@ -28,16 +31,20 @@ class Held(Generic[Value]):
     Args:
         value: Itself; None if it is in a file.
         place: The file.
+        shared: Whether many jobs are given it, none of which changes it: then a worker reads it once.
     """
 
-    __slots__ = ("_place", "_value")
+    __slots__ = ("_place", "_shared", "_value")
 
-    def __init__(self, value: Value | None = None, place: Path | None = None) -> None:
+    def __init__(
+        self, value: Value | None = None, place: Path | None = None, *, shared: bool = False
+    ) -> None:
         self._value = value
         self._place = place
+        self._shared = shared
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Held, (self._value, self._place)
+        return (_shared if self._shared else Held), (self._value, self._place)
 
     @classmethod
     def of(cls, value: Value, folder: Path | None) -> Self:
@@ -58,12 +65,28 @@ class Held(Generic[Value]):
         """Whether it is None."""
         return self._value is None and self._place is None
 
+    @property
+    def shared(self) -> Held[Value]:
+        """The same, for many jobs, none of which changes it."""
+        return Held(self._value, self._place, shared=True)
+
     def got(self) -> Value:
-        """Return it; of a file, anew each time."""
+        """Return it; of a file, anew each time, unless it is shared."""
         if self._place is None:
             return self._value  # type: ignore[return-value]  # None is a value
-        with self._place.open("rb") as file:
-            return pickle.load(file)  # type: ignore[no-any-return]  # noqa: S301  written by a worker of ours
+        return (_read_once if self._shared else _read)(self._place)  # type: ignore[no-any-return]
+
+
+def _shared(value: Any, place: Path | None) -> Held[Any]:
+    return Held(value, place, shared=True)
+
+
+def _read(place: Path) -> Any:
+    with place.open("rb") as file:
+        return pickle.load(file)  # noqa: S301  written by a worker of ours
+
+
+_read_once = lru_cache(maxsize=_SHARED)(_read)
 
 
 def opened(given: Any) -> Any:

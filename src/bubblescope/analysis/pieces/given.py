@@ -47,8 +47,8 @@ class Pieces(Protocol):
     def around(self, index: int, start_ns: int, end_ns: int) -> Timeline:
         """Return what is in no step of a part, and not among its own, but overlaps a time."""
 
-    def along(self, batch: int) -> Timeline:
-        """Return the tasks of a batch of ranks in all steps; nothing else need be there."""
+    def along(self, batch: int, parts: Sequence[int] | None = None) -> Timeline:
+        """Return the tasks of a batch of ranks in some parts, or in all; nothing else need be there."""
 
 
 class Runs(Protocol):
@@ -112,9 +112,11 @@ class Split:
         overlaps = (pl.col("end_ns") > start_ns) & (pl.col("start_ns") < end_ns)
         return self._only(lambda frame: frame.filter(self._owner(frame) != index).filter(overlaps))
 
-    def along(self, batch: int) -> Timeline:
-        """Return all steps of some ranks."""
+    def along(self, batch: int, parts: Sequence[int] | None = None) -> Timeline:
+        """Return some parts, or all, of some ranks."""
         tasks = self.timeline.tasks.filter(pl.col("rank").is_in(self._batches[batch]))
+        if parts is not None:
+            tasks = tasks.filter(self._owner(tasks).is_in(parts))
         return Timeline(tasks, self.ranks, self.run)
 
     def _only(self, chosen: Callable[[pl.DataFrame], pl.DataFrame]) -> Timeline:

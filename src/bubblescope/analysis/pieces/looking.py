@@ -54,8 +54,8 @@ class Looking(Holder):
             at: At which parts; at all if None.
         """
         numbers = range(len(self.parts)) if at is None else at
-        pieces: Any = self.pieces
-        known: Any = self.told
+        pieces: Any = self.pieces.shared
+        known: Any = self.told.shared
         return self.hold(look, [looks.OfPart(pieces, number, known, more) for number in numbers])
 
     def at(self, step: int | None) -> int:

@@ -203,9 +203,29 @@ def second(job: OfPart) -> Second:
     )
 
 
+class Along(NamedTuple):
+    """How ranks are looked at over many steps.
+
+    Attributes:
+        batches: So many batches at a time.
+        parts: In which parts; None for all.
+    """
+
+    batches: int
+    parts: list[int] | None
+
+    def looks(self, batches: int) -> range:
+        """Return the numbers of the looks at so many batches."""
+        return range(-(-batches // self.batches))
+
+
 def along(job: OfPart) -> Medians | None:
-    """Look at a batch of ranks, which the number of the part stands for, over all steps."""
-    ranks = told(_phased(job.pieces.along(job.number), job.told), job.told)
+    """Look at some batches of ranks, which the number of the part stands for; `more` is `Along`."""
+    pieces, how = job.pieces, job.more
+    own = range(pieces.batches)[job.number * how.batches :][: how.batches]
+    tasks = pl.concat([pieces.along(batch, how.parts).tasks for batch in own])
+    whole = Timeline.of_checked(tasks, pieces.ranks, pieces.run)
+    ranks = told(_phased(whole, job.told), job.told)
     columns = ("task", "rank", "step", "kind", "stage", "start_ns", "end_ns")
     tasks = compared(ranks, *columns).sort("step", "rank", "start_ns")
     return Medians.of(Durations.of(tasks)) if tasks.height else None

@@ -30,7 +30,7 @@ from bubblescope.analysis.pieces.given import here
 from bubblescope.analysis.pieces.looking import Looking
 from bubblescope.analysis.rates import rates_of
 from bubblescope.analysis.schedule.ideal import Done, Ideal
-from bubblescope.analysis.schedule.observe import Seen, seen
+from bubblescope.analysis.schedule.observe import Seen, seen, stages_held
 from bubblescope.analysis.schedule.recognise import Followed, followed, telling_steps
 from bubblescope.analysis.step_lengths import closed, nexts
 from bubblescope.analysis.study import Study
@@ -49,6 +49,13 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 Answer = TypeVar("Answer")
+
+_LEAST: Final = 3
+"""Parts of a run that are replayed at least: its beginning, middle and end."""
+_MANY_TIMES: Final = 3
+"""How many times the tasks that are to be replayed a run has, for it not to be replayed as a whole."""
+_TOGETHER: Final = 3
+"""Batches of ranks that are looked at together over all steps: of few columns, a part is less."""
 
 DRAWN: Final = 16
 """Ranks of which a step is drawn, as many as a terminal shows."""
@@ -102,6 +109,7 @@ def study_of(
     folder: Path | None = None,
     also: Sequence[Plan] = (),
     explained: bool = True,
+    replayed: int | None = None,
     keeping: Callable[[Overview], looks.Keeps] | None = None,
     then: Callable[[Found], Answer] = _itself,
 ) -> Answer:
@@ -114,6 +122,9 @@ def study_of(
         also: Schedules to try besides the known ones.
         explained: Whether causes are asked for what shows them and what they cost as well, which `why`
             says and the report does not.
+        replayed: Of how many tasks whole steps are replayed, about, evenly from the first to the last,
+            where the run has several times as many; all if None. What replays tell is then of these
+            steps (`bubblescope.analysis.rates.BubbleRates.replayed`).
         keeping: Returns what is to keep what is worked out of each part, given how much there is of
             the run; None if nothing is kept.
         then: What is wanted of it, worked out where looks are taken; all of it by default.
@@ -121,7 +132,8 @@ def study_of(
     Raises:
         Whatever an engine, a part or `then` raises.
     """
-    return _Study(pieces, run, folder).answered(also, keeping, then, explained=explained)
+    study = _Study(pieces, run, folder)
+    return study.answered(also, keeping, then, explained=explained, replayed=replayed)
 
 
 class _Alone(NamedTuple):
@@ -150,12 +162,14 @@ class _Asked(NamedTuple):
         middles: Sizes of tasks among which medians are.
         typical: The step that is drawn, and what of it; None without any.
         budgeted: Whether devices tell what they spent time on, by step.
+        sampled: The parts that are replayed; None for all.
     """
 
     telling: list[int] | None
     middles: Any
     typical: tuple[int | None, looks.Drawn] | None
     budgeted: bool
+    sampled: list[int] | None
 
 
 class _Rated(NamedTuple):
@@ -205,19 +219,29 @@ class _Study(Looking):
         then: Callable[[Found], Answer],
         *,
         explained: bool,
+        replayed: int | None,
     ) -> Answer:
         """Look until all is known; see `study_of`."""
-        self.told, alone = self.put(_alone, self.look(looks.first))
-        asked: _Asked = self.ask(_asked, self.pieces, self.told, alone)
+        self.told, alone = self.put(_alone, self.pieces, self.look(looks.first))
+        asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, replayed)
         self.tell_pipelines()
         choice = self._choice(asked.telling, also)
         second = self.look(looks.second, (choice, asked.middles))
         self.told, *made = self.put(_rated, self.pieces, self.told, alone, choice, second)
         rated = _Rated(*made)
-        more = self._replayed(choice, rated, explained=explained)
+        more = self._replayed(choice, rated, asked.sampled, explained=explained)
         keeps = keeping and keeping(self.ask(_overview, alone))
-        found = self._looked_at(alone, asked, more._replace(keeps=keeps))
-        given = (self.pieces, self.told, alone, rated, found, more.pipelined, explained)
+        found = self._looked_at(alone, asked, rated, more._replace(keeps=keeps))
+        given = (
+            self.pieces,
+            self.told,
+            alone,
+            asked.sampled,
+            rated,
+            found,
+            more.pipelined,
+            explained,
+        )
         return self.ask(partial(_concluded, then), *given)  # type: ignore[no-any-return]
 
     def _choice(self, telling: Sequence[int] | None, also: Sequence[Plan]) -> Any:
@@ -229,21 +253,27 @@ class _Study(Looking):
         [choice] = self.put(looks.chosen, self.pieces, self.told, wanted, also)
         return choice
 
-    def _replayed(self, choice: Any, rated: _Rated, *, explained: bool) -> looks.Replayed:
+    def _replayed(
+        self, choice: Any, rated: _Rated, sampled: list[int] | None, *, explained: bool
+    ) -> looks.Replayed:
         """Return what parts are told for their replays."""
-        [typical] = self.put(_typical, self.look(looks.along, at=range(self.batches)))
+        of = 1.0 if sampled is None else len(sampled) / len(self.parts)
+        how = looks.Along(max(1, int(_TOGETHER / of)), sampled)
+        [typical] = self.put(_typical, self.look(looks.along, how, how.looks(self.batches)))
         known: Any = Held()
         done: Any = Held()
         if not choice.nothing or self.ask(_on_one_clock, self.pieces):
             [still] = self.put(_still, self.told, rated.rates)
-            third = self.look(looks.third, (choice, rated.whole, still))
+            third = self.look(looks.third, (choice, rated.whole, still), sampled)
             known, done = self.put(_known, third, still, typical)
         pipelined = self.ask(_pipelined, self.pieces, known, rated.recognition)
         return looks.Replayed(choice, rated.whole, done, known, pipelined, explained)
 
-    def _looked_at(self, alone: Held[_Alone], asked: _Asked, more: looks.Replayed) -> _Replays:
-        """Replay all parts, and look at what that shows."""
-        fourth = self.look(looks.fourth, more)
+    def _looked_at(
+        self, alone: Held[_Alone], asked: _Asked, rated: _Rated, more: looks.Replayed
+    ) -> _Replays:
+        """Replay parts, and look at what that shows."""
+        fourth = self.look(looks.fourth, more, asked.sampled)
         ledger, ideal = self.put(_ledger, fourth, more.known)
         drawn: list[Held[pl.DataFrame]] = []
         if asked.typical is not None:
@@ -252,7 +282,7 @@ class _Study(Looking):
         spans: Held[Any] = Held()
         whole: list[Held[pl.DataFrame | None]] = []
         if not (ledger.nothing or asked.budgeted):
-            [spans] = self.put(_spans, self.told, alone, ledger)
+            [spans] = self.put(_spans, self.told, alone, rated.rates)
             whole = [] if spans.nothing else self.look(looks.whole, spans)
         sets: list[Held[Sets]] = []
         if more.explained and not ledger.nothing:
@@ -262,11 +292,13 @@ class _Study(Looking):
         return _Replays(fourth, ledger, ideal, drawn, spans, whole, sets)
 
 
-def _alone(first: Sequence[looks.First]) -> tuple[looks.Told, _Alone]:
+def _alone(pieces: Pieces, first: Sequence[looks.First]) -> tuple[looks.Told, _Alone]:
     """Put together what parts tell by themselves, of which all are told something."""
+    numbers = Seen.joined([one.seen for one in first])
     known: looks.Told = {
         step_facts: StepFacts.joined([one.facts for one in first]),
-        seen: Seen.joined([one.seen for one in first]),
+        seen: numbers,
+        stages_held: numbers.held(pieces.ranks),
         names_of: Names.joined([one.names for one in first]),
     }
     return known, _Alone(
@@ -278,7 +310,7 @@ def _alone(first: Sequence[looks.First]) -> tuple[looks.Told, _Alone]:
     )
 
 
-def _asked(pieces: Pieces, known: looks.Told, alone: _Alone) -> _Asked:
+def _asked(pieces: Pieces, known: looks.Told, alone: _Alone, replayed: int | None) -> _Asked:
     overview = alone.overview
     step = overview.typical(common_clock=pieces.run.common_clock)
     typical = None
@@ -290,7 +322,21 @@ def _asked(pieces: Pieces, known: looks.Told, alone: _Alone) -> _Asked:
         alone.lengths.middles(),
         typical,
         bool(alone.spent.by_step.height),
+        None if replayed is None else _sampled(pieces, known, overview.tasks, replayed),
     )
+
+
+def _sampled(pieces: Pieces, known: looks.Told, tasks: int, replayed: int) -> list[int] | None:
+    """Return parts of about so many of a run's tasks in all, evenly over the run; None for all.
+
+    Only parts that have steps which are compared across ranks tell anything.
+    """
+    compared = {*known[step_facts].compared}
+    parts = [index for index, steps in enumerate(pieces.parts) if compared & {*steps}]
+    count = max(_LEAST, replayed * len(pieces.parts) // max(1, tasks))
+    if tasks < _MANY_TIMES * replayed or count >= len(parts):
+        return None
+    return [parts[(2 * at + 1) * len(parts) // (2 * count)] for at in range(count)]
 
 
 def _overview(alone: _Alone) -> Overview:
@@ -376,12 +422,19 @@ def _ledger(
     return ledger, Ideal(pl.concat(steps).sort("step"), pl.concat(own), sum(imputed), None)
 
 
-def _spans(known: looks.Told, alone: _Alone, ledger: Ledger) -> tuple[looks.Spans | None]:
+def _spans(known: looks.Told, alone: _Alone, rates: pl.DataFrame) -> tuple[looks.Spans | None]:
     """Return when steps were that are whole, and pipeline phases; None without any such."""
     steps = whole_steps(alone.starts).filter(~pl.col("step").is_in(known[step_facts].cut))
     if not steps.height:
         return (None,)
-    phases = pipeline_phases(ledger.phases, ledger.between, known[pipelines])
+    compared = rates.filter(pl.col("step").is_in(known[step_facts].compared, nulls_equal=True))
+    edges = pl.col("closed_start_ns").min(), pl.col("closed_end_ns").max()
+    whole = (
+        compared.group_by("step", "pipeline")
+        .agg(*edges)
+        .rename({"closed_start_ns": "start_ns", "closed_end_ns": "end_ns"})
+    )
+    phases = pipeline_phases(whole, known[rounds].between, known[pipelines])
     return (looks.Spans(phases, steps),)
 
 
@@ -401,6 +454,7 @@ def _concluded(
     pieces: Pieces,
     known: looks.Told,
     alone: _Alone,
+    sampled: Sequence[int] | None,
     rated: _Rated,
     found: _Replays,
     pipelined: bool,
@@ -409,7 +463,11 @@ def _concluded(
     """Put together what was found, and work out what is wanted of it."""
     bare = _bare(pieces, known)
     fourth, ledger, ideal = found.fourth, found.ledger, found.ideal
-    bubbles = rates_of(rated.rates, bare, *((ideal.steps, ideal.own) if ideal else ()))
+    played = None
+    if sampled is not None:
+        played = sorted({step for index in sampled for step in pieces.parts[index]})
+    best = (ideal.steps, ideal.own) if ideal else (None, None)
+    bubbles = rates_of(rated.rates, bare, *best, replayed=played)
     study = Study(rated.recognition, ideal, bubbles, ledger, pipelined and ledger is not None)
     drawn = bare
     if found.drawn:

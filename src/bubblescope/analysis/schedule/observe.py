@@ -221,6 +221,12 @@ def seen(timeline: Timeline) -> Seen:
     return Seen.of(timeline.tasks)
 
 
+@remembered
+def stages_held(timeline: Timeline) -> dict[int, tuple[int, ...]]:
+    """Return what `Seen.held` does; of a part of a run, that of the whole run."""
+    return seen(timeline).held(timeline.ranks)
+
+
 def observe(timeline: Timeline) -> Observed:
     """Return what the ranks of a run did."""
     numbers = seen(timeline)
@@ -239,7 +245,7 @@ def observe(timeline: Timeline) -> Observed:
         **columns,
         group=np.cumsum(np.append(np.zeros(min(1, len(rank)), bool), turn), dtype=np.int32),
         fused=np.concatenate([part["fused"].to_numpy() for part in parts]),
-        stages=numbers.held(timeline.ranks),
+        stages=stages_held(timeline),
         microbatches=numbers.step_size,
     )
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from bubblescope.analysis import report
 from bubblescope.analysis.device_budget import headline
 from bubblescope.analysis.idle.causes import INHERENT, Cause
-from bubblescope.analysis.rates import DEFINITIONS, Rates
+from bubblescope.analysis.rates import DEFINITIONS, BubbleRates, Rates
 from bubblescope.analysis.step_lengths import phase_lengths
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind
@@ -200,8 +200,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
                 row["cause"], units.duration(row["idle_ns"]).rjust(8), units.percent(row["share"])
             )
         off = units.percent(ledger.replay_error)
-        about = f"shares of idle time; replay {off} off; bubblescope why has the evidence"
-        return titled("Why idle", table, about)
+        return titled("Why idle", table, _about_causes(self.bubbles, off))
 
     def _ranks(self, limit: int) -> RenderableType:
         ranks = self.timeline.ranks
@@ -258,6 +257,14 @@ class Report(Face, report.Report, frozen=True, eq=False):
                 *(units.duration(row[f"{key}_ns"]) for key in ("total", "min", "median", "max")),
             )
         return titled("Tasks", table)
+
+
+def _about_causes(bubbles: BubbleRates, off: str) -> str:
+    """Say what the shares of causes are of, in how many of the steps if not in all."""
+    if bubbles.replayed is None:
+        return f"shares of idle time; replay {off} off; bubblescope why has the evidence"
+    some, of = len(bubbles.replayed), len(bubbles.per_step)
+    return f"shares of idle time in {some} of {of} steps; replay {off} off; bubblescope why has all"
 
 
 def _defined(definition: str, unknown: str | None) -> Text:
