@@ -145,9 +145,9 @@ class _Given(NamedTuple):
 def _pieces_of(
     paths: tuple[str, ...], options: dict[str, Any], table: str = TASKS
 ) -> Iterator[_Given | None]:
-    """Give a large dataset in pieces, and who looks at them; None if it is not one."""
+    """Give a large dataset in pieces, and who looks at them; None if it is to be read as traces are."""
     found = None if options["ranks"] is not None else given_dataset(paths)
-    if found is None or _rows(found[1], table, options["steps"]) <= ENOUGH:
+    if found is None or not _to_workers(found[1], table, options):
         yield None
         return
     store, catalogue = found
@@ -162,9 +162,22 @@ def _pieces_of(
         pieces = pieces_of(
             store, workers, steps=options["steps"], clock=options["clock"], kept=kept
         )
-        executes = any(part.count("flops") for part in catalogue.parts)
         folder = None if kept is None else kept.folder
-        yield _Given(pieces, Watched(workers, bar), folder, executes)
+        yield _Given(pieces, Watched(workers, bar), folder, _executes(catalogue))
+
+
+def _to_workers(catalogue: Catalogue, table: str, options: dict[str, Any]) -> bool:
+    """Say whether workers look at a dataset in parts: it is large, or they were asked for.
+
+    Of a small one which says what operators executed, parts would say less than all of it.
+    """
+    rows = _rows(catalogue, table, options["steps"])
+    asked_for = (options.get("workers") or 1) > 1 or options.get("mode") == "dask"
+    return rows > ENOUGH or (rows > 0 and asked_for and not _executes(catalogue))
+
+
+def _executes(catalogue: Catalogue) -> bool:
+    return any(part.count("flops") for part in catalogue.parts)
 
 
 def given_dataset(paths: tuple[str, ...]) -> tuple[Store, Catalogue] | None:
