@@ -273,6 +273,6 @@ def _sampled(pieces: Pieces, keeper: Keeping, standing: Alike) -> list[str]:
     which = units.listed("step", sorted(steps))
     said = (
         f"which ranks are odd, and how long tasks take, was looked at in {which} of {every}; all else "
-        "is of the whole run. What-ifs are answered of steps that are chosen with --steps"
+        "is of the whole run, and what-ifs are about the step in sight"
     )
     return [said]
