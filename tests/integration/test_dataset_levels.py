@@ -29,6 +29,7 @@ from bubblescope.sources.dataset.store import Folder, store_of
 from commands import called
 from injected import Job
 from random_runs import made
+from serving import get, serving, window
 
 
 def traces(folder, seed=4):
@@ -227,6 +228,11 @@ class TestWhatIfs:
         (tmp_path / "set").rename(tmp_path / "elsewhere")
         with pytest.raises(SourceError, match=re.escape(str(tmp_path / "set"))):
             again.asking.answer(self.ASKED)
+        with serving(again) as server:
+            status, _, said = get(server, "window", **window(ranks="0-1"))
+        assert status == 500
+        assert said.decode().startswith(str(tmp_path / "set"))
+        assert "was moved, removed or added to while it was served" in said.decode()
 
 
 def served(root):

@@ -512,6 +512,12 @@ class Blocks:
         try:
             frame = parquet.read(self._levels.store.read(self._levels.name(file)))
         except UNREADABLE as error:
+            if not self._levels.there:
+                raise SourceError(
+                    place,
+                    "is not there any more: the dataset was moved, removed or added to while it was "
+                    "served; serve it again",
+                ) from None
             raise SourceError(
                 place,
                 f"cannot be read ({reason(error)}); remove the folder {self._levels.folder} of the "
