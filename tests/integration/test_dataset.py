@@ -638,12 +638,18 @@ def test_report_why_and_stragglers_look_at_large_datasets_in_pieces(tmp_path, mo
     root = tmp_path / "set"
     dataset(root, *saved(run, tmp_path / "traces"))
     whole = [called(name, root, "-q", cwd=tmp_path) for name in ("report", "why", "stragglers")]
+    as_json = called("stragglers", root, "--json", "-q", cwd=tmp_path)
+    assert len(as_json.stdout) > 3000
     monkeypatch.setattr("bubblescope.cli.in_pieces.ENOUGH", len(run) // 2)
     monkeypatch.setattr("bubblescope.cli.reading.ENOUGH", len(run) // 2)
     for name, one in zip(("report", "why", "stragglers"), whole, strict=True):
         parts = called(name, root, "-q", cwd=tmp_path)
         assert (parts.returncode, parts.stdout) == (0, one.stdout), parts.stderr
         assert "sampled" not in parts.stdout
+    # Long JSON is compressed on its way, and printed piece by piece.
+    monkeypatch.setattr("bubblescope.cli.console._PIECE", 999)
+    parts = called("stragglers", root, "--json", "-q", cwd=tmp_path)
+    assert parts.stdout == as_json.stdout
     few = called("whatif", root, "--stage", "1=1.2", cwd=tmp_path)
     assert "of the dataset's 6 steps, 3 were read" in " ".join(few.stderr.split())
 

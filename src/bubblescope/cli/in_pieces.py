@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bubblescope.cli.console import Bar
+from bubblescope.cli.console import Bar, compressed
 from bubblescope.cli.reading import ENOUGH
 from bubblescope.cli.workers import chosen
 from bubblescope.model.provenance import Notice
@@ -62,8 +62,13 @@ def in_pieces(
             folder=given.folder,
             also=also,
             explained=explained,
-            then=then,
+            then=partial(_sent, then),
         )
+
+
+def _sent(then: Callable[[Any], Said], found: Any) -> Said:
+    """Say something where it is worked out, small enough to be sent to who asked."""
+    return compressed(then(found))
 
 
 def _uncounted(then: Callable[[Found], Said], found: Found) -> Said:
@@ -97,7 +102,9 @@ def stragglers_in_pieces(
             return None
         from bubblescope.analysis.pieces.stragglers_of_pieces import stragglers_of  # noqa: PLC0415
 
-        return stragglers_of(given.pieces, given.run, folder=given.folder, then=then)
+        return stragglers_of(
+            given.pieces, given.run, folder=given.folder, then=partial(_sent, then)
+        )
 
 
 def kernels_in_pieces(
@@ -122,7 +129,9 @@ def kernels_in_pieces(
             return None
         from bubblescope.analysis.pieces.kernels_of_pieces import kernels_of  # noqa: PLC0415
 
-        return kernels_of(given.pieces, given.run, by=by, folder=given.folder, then=then)
+        return kernels_of(
+            given.pieces, given.run, by=by, folder=given.folder, then=partial(_sent, then)
+        )
 
 
 class _Given(NamedTuple):
