@@ -31,7 +31,7 @@ def disk(monkeypatch):
 
         return write
 
-    # How many tasks were dropped is written too, and before the tasks if the writer was slow to fetch them.
+    # How many tasks were dropped is written too: before the tasks, if the writer was slow.
     for name in ("write", "dropped"):
         monkeypatch.setattr(Sink, name, stands(getattr(Sink, name)))
     return works

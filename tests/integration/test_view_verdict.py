@@ -117,6 +117,31 @@ class TestWords:
         assert verdict.share_of == "of the devices' time is idle."
         assert verdict.remedies
 
+    def test_where_most_is_inherent_the_schedule_that_surely_saves_most_is_named_with_what_it_needs(
+        self,
+    ):
+        """(p - 1)(F + B) of a step is inherent to 1F1B: what is saved is a part of that."""
+        stages, forward_ns = 4, 10**7
+        run = bubblescope.simulate("1f1b", devices=stages, microbatches=8, forward_ns=forward_ns)
+        view = View.of(run.timeline)
+        [one] = view.verdict.remedies
+        asked = [answer.prediction for answer in view.answers if answer.asked[0][0] == "schedule"]
+        best = min(asked, key=lambda told: told.predicted_ns)
+        assert one.headline == f"Change the schedule to {best.change}."
+        assert best.needs in one.evidence
+        assert one.saved_ns == best.step_ns - best.predicted_ns
+        assert 0 < one.saved_ns <= (stages - 1) * 3 * forward_ns
+
+    def test_a_schedule_is_no_remedy_where_most_is_not_inherent_or_none_saves(self):
+        view = View.of(faulty(Cause.SLOW_RANK))
+        known = study(view.timeline)
+        assert "schedule" not in {one.key for one in view.verdict.remedies}
+        inherent = bubblescope.simulate("1f1b", devices=4, microbatches=8).timeline
+        verdict = Verdict.of(inherent, study(inherent))
+        assert verdict.with_schedule(study(inherent), view.answers[:0]) is verdict
+        assert [one.key for one in verdict.remedies] == ["inherent"]
+        assert verdict.with_schedule(known, view.answers) is verdict
+
     def test_where_nothing_can_be_told_the_reason_is(self):
         verdict = Verdict.of(empty(), study(empty()))
         assert verdict.share is None

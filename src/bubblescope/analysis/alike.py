@@ -7,7 +7,7 @@ them), those that work as usual but idle more than others at their stage, and al
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,10 +20,9 @@ from bubblescope.analysis.idle.slow_ranks import (
     joined_by_place,
     places_of,
     slow_ranks,
-    typical_of,
     work_by_place,
 )
-from bubblescope.analysis.idle.task_lengths import DURATION, Durations, lengths
+from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical, lengths
 from bubblescope.analysis.phase import compared_by_ranks
 from bubblescope.model import units
 from bubblescope.model.kinds import Kind
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.slow_ranks import SlowRank
-    from bubblescope.analysis.idle.task_lengths import Lengths, Typical
+    from bubblescope.analysis.idle.task_lengths import Lengths
     from bubblescope.model.timeline import Timeline
 
 _SIGMAS: Final = 6.0
@@ -70,10 +69,12 @@ class Alike(NamedTuple):
             null), and like (of an odd rank, one of the same stages that is not; null if there is none).
         said: Of each standing that there is, what its ranks have in common; empty where no rank has
             forwards or backwards by which to tell.
+        slowest: The slowest rank, if it stands out.
     """
 
     ranks: pl.DataFrame
     said: dict[Standing, str]
+    slowest: SlowRank | None
 
     def of(self, standing: Standing) -> list[int]:
         """Return the ranks that stand so, ascending."""
@@ -99,13 +100,17 @@ def alike(timeline: Timeline, ledger: Ledger | None = None) -> Alike:
         ledger: Why its ranks were idle, if that is known: it knows what its tasks take.
     """
     ranks = timeline.ranks.select("rank", "dp").sort("rank")
-    idle = [idle_shares(own) for own in compared_by_ranks(timeline, "start_ns", "end_ns")]
+    idle, runs = [], []
+    for own in compared_by_ranks(timeline, *DURATION):
+        idle.append(idle_shares(own))
+        if ledger is None:
+            runs.append(Durations.of(own))
     if not idle:
         none = pl.lit(None, pl.String)
         table = ranks.with_columns(
             standing=pl.lit(Standing.ALIKE.value), reason=none, like=none.cast(pl.Int64)
         )
-        return Alike(table.select("rank", "standing", "reason", "like"), {})
+        return Alike(table.select("rank", "standing", "reason", "like"), {}, None)
     if ledger is not None and ledger.told is not None:
         doing = Doing(ledger.told.work, pl.concat(idle))
         places = ledger.typical.places.filter(pl.col("stage") >= 0).select(*PLACE, own="usual")
@@ -114,10 +119,9 @@ def alike(timeline: Timeline, ledger: Ledger | None = None) -> Alike:
         found = ledger.counterfactuals
         doing = Doing.of(pl.concat(idle), found.run, found.lengths)
         return alike_of(timeline, doing, usual_work(found.run), found.slow_ranks)
-    typical = cast("Typical", typical_of(timeline))
+    typical = Typical.of(Medians.joined([Medians.of(run) for run in runs]))
     doings, usual, worked = [], [], []
-    for shares, own in zip(idle, compared_by_ranks(timeline, *DURATION), strict=True):
-        run = Durations.of(own)
+    for shares, run in zip(idle, runs, strict=True):
         parts = lengths(run, typical)
         doings.append(Doing.of(shares, run, parts))
         usual.append(usual_work(run))
@@ -202,7 +206,8 @@ def alike_of(
     off = (pl.col("work") / _lower_median("work").over("held") - 1).abs()
     told = pl.len().over("held") > 1
     ranks = ranks.join(work, on="rank", how="left").with_columns(off=pl.when(told).then(off))
-    return _told(ranks, odd, _waiting(doing.idle, ranks, [*odd]))
+    table, said = _told(ranks, odd, _waiting(doing.idle, ranks, [*odd]))
+    return Alike(table, said, next((slow for slow in slow_ones[:1] if slow.stands_out), None))
 
 
 def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
@@ -282,8 +287,10 @@ def _waiting(idle: pl.DataFrame, ranks: pl.DataFrame, odd: list[int]) -> pl.Data
     return idle.filter(waits).select("rank", "more")
 
 
-def _told(ranks: pl.DataFrame, odd: dict[int, str], waiting: pl.DataFrame) -> Alike:
-    """Put together how all ranks stand and what they have in common."""
+def _told(
+    ranks: pl.DataFrame, odd: dict[int, str], waiting: pl.DataFrame
+) -> tuple[pl.DataFrame, dict[Standing, str]]:
+    """Return how all ranks stand and what they have in common, as of `Alike`."""
     reasons = pl.DataFrame(
         {"rank": [*odd], "reason": [*odd.values()]}, schema={"rank": pl.Int64, "reason": pl.String}
     )
@@ -311,10 +318,8 @@ def _told(ranks: pl.DataFrame, odd: dict[int, str], waiting: pl.DataFrame) -> Al
         Standing.WAITS: lambda part: _said_of_waiting(part, parts[Standing.ODD]),
         Standing.ALIKE: _said_of_alike,
     }
-    return Alike(
-        _with_like(table).select("rank", "standing", "reason", "like"),
-        {one: said[one](part) for one, part in parts.items() if part.height},
-    )
+    held = {one: said[one](part) for one, part in parts.items() if part.height}
+    return _with_like(table).select("rank", "standing", "reason", "like"), held
 
 
 def _with_like(table: pl.DataFrame) -> pl.DataFrame:

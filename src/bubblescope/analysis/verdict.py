@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import polars as pl
 
 from bubblescope.analysis import words
 from bubblescope.analysis.device_budget import bound
 from bubblescope.analysis.finding import Finding, row_of
+from bubblescope.analysis.idle.causes import INHERENT
 from bubblescope.analysis.why import Explanation
 from bubblescope.model.errors import TimelineError
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.finding import Shown
     from bubblescope.analysis.idle.causes import Cause
     from bubblescope.analysis.idle.shares import Shares
+    from bubblescope.analysis.standard_questions import Answer
     from bubblescope.analysis.study import Study
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     _Place = Callable[[Shown], int | None]
 
 _LANGUAGE: Final = "en"
+_INHERENT: Final = "inherent"
+"""The advice where all idle time is the schedule's own."""
 
 
 class Remedy(msgspec.Struct, frozen=True):
@@ -42,6 +48,7 @@ class Remedy(msgspec.Struct, frozen=True):
         advice: What to do, at length.
         task: Number of the task that shows it best, its row among the timeline's unless the run was
             looked at in parts; None if none does.
+        key: Which advice it is.
     """
 
     cause: Cause | None
@@ -51,6 +58,7 @@ class Remedy(msgspec.Struct, frozen=True):
     evidence: str
     advice: str
     task: int | None
+    key: str
 
 
 class Verdict(msgspec.Struct, frozen=True, eq=False):
@@ -106,10 +114,25 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
             of = "of the pipeline's time is idle." if share is not None else ""
             told = next(one for one in findings if "inherent_share" in one.values)
             said = _inherent(told, share)
-        remedies = sorted(
-            _remedies(why, place), key=lambda one: -(one.saved_ns or one.spent_ns or 0)
-        )
+        remedies = sorted(_remedies(why, place), key=_saved_ns)
         return cls(why.shares, share, of, said, tuple(remedies))
+
+    def with_schedule(self, study: Study, answers: Sequence[Answer]) -> Verdict:
+        """Return the verdict with what another schedule would save, where most is the schedule's own.
+
+        Of those that were asked about it is the one that surely saves most. It takes the place of what
+        is said where none is known to.
+
+        Args:
+            study: What was worked out about the run.
+            answers: What was asked of it.
+        """
+        best = max(filter(_is_schedule, answers), key=_surely_saved_ns, default=None)
+        if best is None or _surely_saved_ns(best) <= 0 or not _mostly_inherent(study):
+            return self
+        others = [one for one in self.remedies if one.key != _INHERENT]
+        remedies = sorted([*others, _other_schedule(best)], key=_saved_ns)
+        return msgspec.structs.replace(self, remedies=tuple(remedies))
 
 
 def _inherent(told: Finding, share: float | None) -> str:
@@ -173,6 +196,53 @@ def _remedy(
         evidence=_evidence(shown, hidden=values.get("saved_ns", 1) <= 0),
         advice=words.sentence(advice, _LANGUAGE) if advice is not None and advised else "",
         task=place(shown.tasks[0]) if shown.tasks else None,
+        key=key,
+    )
+
+
+def _saved_ns(remedy: Remedy) -> int:
+    """Return what sorts remedies, that which saves most first."""
+    return -(remedy.saved_ns or remedy.spent_ns or 0)
+
+
+def _is_schedule(answer: Answer) -> bool:
+    return [name for name, *_ in answer.asked] == ["schedule"]
+
+
+def _surely_saved_ns(answer: Answer) -> int:
+    """Return what a step would be shorter by even if the prediction is off as far as it may be."""
+    asked = answer.prediction
+    return asked.step_ns - math.ceil(asked.predicted_ns * (1 + asked.error))
+
+
+def _mostly_inherent(study: Study) -> bool:
+    """Say whether most of the idle time is what the schedule has in any case."""
+    if study.ledger is None:
+        return False
+    totals = study.ledger.totals()
+    inherent = totals.filter(pl.col("cause").is_in([cause.value for cause in INHERENT]))
+    return int(2 * inherent["idle_ns"].sum()) > int(totals["idle_ns"].sum())
+
+
+def _other_schedule(answer: Answer) -> Remedy:
+    asked = answer.prediction
+    values = {
+        "change": asked.change,
+        "needs": asked.needs,
+        "step_ns": asked.step_ns,
+        "predicted_ns": asked.predicted_ns,
+        "error_share": asked.error,
+    }
+    needs = "schedule" if asked.needs else "schedule_as_is"
+    return Remedy(
+        cause=None,
+        saved_ns=asked.step_ns - asked.predicted_ns,
+        spent_ns=None,
+        headline=words.sentence(Finding("headline", "schedule", values), _LANGUAGE),
+        evidence=words.sentence(Finding("evidence", needs, values), _LANGUAGE),
+        advice=words.sentence(Finding("advice", _INHERENT, {}), _LANGUAGE),
+        task=None,
+        key="schedule",
     )
 
 

@@ -158,7 +158,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
         if other is not None:
             overlays[AGAINST] = other.pairing.timeline
         progress.begin("summing up")
-        verdict = Verdict.of(timeline, known, also)
+        answers = questions.standard()
+        verdict = Verdict.of(timeline, known, also).with_schedule(known, answers)
         give_back()
         return cls(
             timeline=timeline,
@@ -171,7 +172,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             alike=alike(timeline, known.ledger),
             verdict=verdict,
             questions=questions,
-            answers=questions.standard(),
+            answers=answers,
             read_again=read_again,
             above=above,
             reference=planned,

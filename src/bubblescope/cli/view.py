@@ -9,7 +9,7 @@ import click
 
 from bubblescope.analysis.fewer import with_fewer_ranks
 from bubblescope.cli.again import Repeatable
-from bubblescope.cli.console import out, warn, writing, wrote
+from bubblescope.cli.console import out, warned, writing, wrote
 from bubblescope.cli.manners import example
 from bubblescope.cli.output import open_page, output_path
 from bubblescope.cli.paged import Wanted, paged
@@ -48,15 +48,14 @@ def view(paths: tuple[str, ...], output: Path | None, show: bool, **options: Any
     if wanted.kernels:
         need_room(timeline)
     target = output_path(paths, output, ".html")
+    warnings = [notice.message for notice in timeline.run.warnings]
+    title, kernels, held = wanted.title, wanted.kernels, [wanted]
+    del wanted, timeline  # they are large, and the page lets go of them once it can do without
     with writing(target, quiet=options["quiet"]) as bar:
         page.write(
-            wanted.view(bar, kept=False),  # given up: it is large
-            target,
-            title=wanted.title,
-            kernels=wanted.kernels,
-            progress=bar,
+            held.pop().view(bar, kept=False), target, title=title, kernels=kernels, progress=bar
         )
-    warn(timeline, quiet=options["quiet"])
+    warned(warnings, quiet=options["quiet"])
     wrote(target)
     if show and not open_page(target.resolve().as_uri()):
         out.print("no browser here: open the file in one; it needs no network")

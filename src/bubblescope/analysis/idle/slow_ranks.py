@@ -8,8 +8,7 @@ import polars as pl
 
 from bubblescope.analysis.finding import place
 from bubblescope.analysis.idle.chance import rank_errors
-from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical, lengths
-from bubblescope.analysis.phase import compared_by_ranks
+from bubblescope.analysis.idle.task_lengths import Durations, Typical
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,26 +202,6 @@ class Work(NamedTuple):
             sum(part.busiest_ns for part in parts),
             sum(part.of for part in parts),
         )
-
-
-def standing_out(timeline: Timeline) -> SlowRank | None:
-    """Return the slowest rank of a run if it stands out, whether or not the ranks share a clock."""
-    typical = typical_of(timeline)
-    if typical is None:
-        return None
-    worked = [
-        Worked.of(run, lengths(run, typical))
-        for run in map(Durations.of, compared_by_ranks(timeline, *DURATION))
-    ]
-    found = slow_ranks(Work.of_ranks(worked, timeline), typical)
-    return found[0] if found and found[0].stands_out else None
-
-
-def typical_of(timeline: Timeline) -> Typical | None:
-    """Return what tasks of a run take, as a rule, which needs no common clock; None without any."""
-    blocks = compared_by_ranks(timeline, *DURATION)
-    medians = [Medians.of(Durations.of(own)) for own in blocks]
-    return Typical.of(Medians.joined(medians)) if medians else None
 
 
 def slow_ranks(work: Work, typical: Typical) -> list[SlowRank]:

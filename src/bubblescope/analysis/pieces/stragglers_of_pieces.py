@@ -16,7 +16,7 @@ import polars as pl
 
 from bubblescope.analysis.alike import Alike, Doing, alike_of, idle_shares, usual_work
 from bubblescope.analysis.between_rounds import closed
-from bubblescope.analysis.idle.slow_ranks import SlowRank, Work, slow_ranks
+from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
 from bubblescope.analysis.phase import StepFacts, compared, pipelines, step_facts
 from bubblescope.analysis.pieces.given import here
@@ -85,8 +85,8 @@ def stragglers_of(
     along = looking.look(_along, at=range(looking.batches))
     [typical] = looking.put(_typical, along)
     done = looking.look(_done, typical)
-    ranks = looking.put(_ranks, looking.pieces, along, done, typical)
-    given = (looking.pieces, laid, several, found, worst, ranks)
+    [stand] = looking.put(_ranks, looking.pieces, along, done, typical)
+    given = (looking.pieces, laid, several, found, worst, stand)
     return looking.ask(partial(_concluded, then), *given)  # type: ignore[no-any-return]
 
 
@@ -118,17 +118,15 @@ def _ranks(
     along: Sequence[_Along | None],
     done: Sequence[_Done | None],
     typical: Typical,
-) -> tuple[SlowRank | None, Alike]:
-    """Return the rank that stands out, and how all stand."""
+) -> tuple[Alike]:
     parts = [one for one in done if one is not None]
-    slow = slow_ranks(Work.joined([one.work for one in parts]), typical)
     stand = alike_of(
         _bare(pieces),
         Doing.joined([one.doing for one in parts]),
         pl.concat([one.usual for one in along if one is not None]),
-        slow,
+        slow_ranks(Work.joined([one.work for one in parts]), typical),
     )
-    return (slow[0] if slow and slow[0].stands_out else None), stand
+    return (stand,)
 
 
 def _bare(pieces: Pieces) -> Timeline:
@@ -142,13 +140,11 @@ def _concluded(
     several: bool,
     found: Replayed,
     worst: Sequence[tuple[Array, Array]],
-    ranks: tuple[SlowRank | None, Alike],
+    stand: Alike,
 ) -> Answer:
     """Put together what is known of a run, and work out what is wanted of it."""
-    slow, stand = ranks
     known = {
         "apart": several,
-        "slow_rank": slow,
         "alike": stand,
         "correlation": correlated([one.correlations for one in laid]),
         "notices": (),

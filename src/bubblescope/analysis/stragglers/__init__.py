@@ -13,7 +13,6 @@ import numpy as np
 
 from bubblescope.analysis.alike import Alike, alike
 from bubblescope.analysis.between_rounds import closed
-from bubblescope.analysis.idle.slow_ranks import SlowRank, standing_out
 from bubblescope.analysis.phase import pipelines
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.stragglers.operations import Pipeline, tabulate
@@ -33,6 +32,7 @@ from bubblescope.model.timing import timed
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from bubblescope.analysis.idle.slow_ranks import SlowRank
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.stragglers.operations import Array
     from bubblescope.analysis.stragglers.replayed import Slowed
@@ -122,9 +122,9 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         odd_workers: Workers that are outliers by `by_worker`: index pairs of place and replica. Where
             several are slow, so it seems of those that share the place of one and the replica of
             another; they are left out, for `alone` they cost nothing.
-        slow_rank: The slowest rank, if it stands out, as `report` and `why` have it.
-        alike: Which ranks are odd, wait for those, or do as most; of a trace of tasks that are not
-            forwards and backwards on a device, none is told apart.
+        alike: Which ranks are odd, wait for those, or do as most, and the slowest, as `report` and
+            `why` have it; of a trace of tasks that are not forwards and backwards on a device, none is
+            told apart.
         slowness: Whose computation is slow, when, and whether together with its micro-batch.
         notices: What was left out.
     """
@@ -152,7 +152,6 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
     worst_workers: Explained
     odd_steps: list[int]
     odd_workers: list[tuple[int, int]]
-    slow_rank: SlowRank | None
     alike: Alike
     slowness: Slowness
     notices: tuple[Notice, ...]
@@ -186,7 +185,6 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             found,
             worst,
             apart=several,
-            slow_rank=standing_out(timeline),
             alike=alike(timeline),
             correlation=correlation,
             notices=notices,
@@ -332,6 +330,11 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             "notices": [msgspec.to_builtins(notice) for notice in self.notices],
             "warnings": msgspec.to_builtins(self.timeline.run.warnings),
         }
+
+    @property
+    def slow_rank(self) -> SlowRank | None:
+        """The slowest rank, if it stands out."""
+        return self.alike.slowest
 
     def _slow_rank(self) -> dict[str, Any] | None:
         """Return what is known of the slowest rank, if it stands out."""

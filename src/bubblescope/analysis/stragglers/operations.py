@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.model.arrays import in_blocks
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import Notice
@@ -129,7 +130,8 @@ def tabulate(timeline: Timeline) -> Operations:
         raise TimelineError("the timeline has no forward, so there is no pipeline to replay")
     steps = tasks["step"].unique().sort().to_list()
     pipeline, place_of, replica_of, notices = _pipeline(timeline.ranks, tasks)
-    row = np.searchsorted(timeline.ranks["rank"].to_numpy(), tasks["rank"].to_numpy())
+    known = timeline.ranks["rank"].to_numpy()
+    row = np.searchsorted(known, tasks["rank"].to_numpy()).astype(np.int32)
     if (replica_of < 0).any():
         inside = replica_of[row] >= 0
         tasks, row = tasks.filter(inside), row[inside]
@@ -174,14 +176,15 @@ def tabulate(timeline: Timeline) -> Operations:
             "order than the first one in the first step, whose order all replays keep"
         )
         notices.append(Notice("other-order", text, other, len(chosen)))
+    first_ns = starts[:, 0, 0].copy()
     return Operations(
         job_trace=job_trace,
         types=names,
         place=place,
-        first_ns=starts[:, 0, 0],
+        first_ns=first_ns,
         last_ns=ends[:, 0, 0],
         **once,
-        length_ns=ends - starts,
+        length_ns=np.subtract(ends, starts, out=starts),
         end_ns=ends,
         steps=[steps[number] for number in chosen.tolist()],
         pipeline=pipeline,
@@ -199,22 +202,23 @@ def _typed(tasks: pl.DataFrame) -> tuple[bool, list[str], pl.DataFrame]:
     job_trace = bool((tasks["name"] == job_trace_operations.FORWARD).any())
     types = list(job_trace_operations.TYPES) if job_trace else [kind.value for kind in _COMPUTE]
     kinds = KIND_DTYPE.categories.to_list()
-    of_kind = np.full(len(kinds), _UNKNOWN)
+    of_kind = np.full(len(kinds), _UNKNOWN, np.int8)
     for name in types:
         kind = job_trace_operations.TYPES[name] if job_trace else Kind(name)
         if kind is not None:
             of_kind[kinds.index(kind.value)] = types.index(name)
     typed: Array = of_kind[tasks["kind"].to_physical().to_numpy()]
     if job_trace:
-        by_name = tasks["name"].cast(pl.Enum(types), strict=False).to_physical().cast(pl.Int64)
+        by_name = tasks["name"].cast(pl.Enum(types), strict=False).to_physical().cast(pl.Int8)
         typed = np.where(typed < 0, by_name.fill_null(_UNKNOWN).to_numpy(), typed)
     elif not (tasks["lane"] == Lane.COMPUTE.value).all():
         typed = np.where((tasks["lane"] == Lane.COMPUTE.value).to_numpy(), typed, _UNKNOWN)
     tasks = tasks.select(_NEEDED).with_columns(type=typed)
-    kept = pl.col("type") >= 0
+    kept = tasks["type"] >= 0
     if tasks["step"].null_count() < len(tasks):
-        kept &= pl.col("step").is_not_null()
-    return job_trace, types, tasks.filter(kept)
+        kept &= tasks["step"].is_not_null()
+    # Mostly all are, and what is not copied takes neither time nor memory.
+    return job_trace, types, tasks if kept.all() else tasks.filter(kept)
 
 
 def _values(tasks: pl.DataFrame, name: str) -> Array:
@@ -287,8 +291,11 @@ def _forwards(tasks: pl.DataFrame) -> dict[int, set[tuple[int, int]]]:
     seen: dict[int, set[tuple[int, int]]] = {
         rank: set() for rank in tasks["rank"].unique().to_list()
     }
-    forwards = tasks.filter(pl.col("kind") == Kind.FORWARD.value)
-    for rank, *work in forwards.select("rank", "stage", "microbatch").unique().iter_rows():
+    forwards = (
+        block.filter(pl.col("kind") == Kind.FORWARD.value).drop("kind").unique()
+        for block in in_blocks(tasks.select("rank", "stage", "microbatch", "kind"))
+    )
+    for rank, *work in pl.concat(forwards).unique().iter_rows():
         stage, microbatch = (_UNKNOWN if value is None else value for value in work)
         seen[rank].add((stage, microbatch))
     return seen
@@ -313,7 +320,7 @@ def _blocks(cells: Array, shape: tuple[int, int, int, int]) -> tuple[Array, Arra
         raise TimelineError(
             "in no step does every worker run what it runs in most, so steps cannot be compared"
         )
-    order = np.argsort(cells, kind="stable")
+    order = np.argsort(cells, kind="stable").astype(np.int32)
     if not whole.all():
         order = order[whole[cells[order] // shape[3] % shape[2]]]
     steps = int(whole.sum())

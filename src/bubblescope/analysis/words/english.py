@@ -223,6 +223,15 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ),
     ("evidence", "hidden"): "Alone it gains nothing: other causes keep ranks waiting. {shown}",
     ("headline", "inherent"): "Change the schedule, or give it more micro-batches.",
+    ("headline", "schedule"): "Change the schedule to {change}.",
+    ("evidence", "schedule"): (
+        "The same work would take {predicted_ns} of a step instead of {step_ns}, give or take "
+        "{error_share}; that needs {needs}."
+    ),
+    ("evidence", "schedule_as_is"): (
+        "The same work would take {predicted_ns} of a step instead of {step_ns}, give or take "
+        "{error_share}."
+    ),
     ("headline", "imbalance"): "Even out the stages.",
     ("headline", "slow_rank"): "Look at the device of rank {rank}.",
     ("headline", "variation"): "Even out the micro-batches.",

@@ -12,7 +12,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
 from bubblescope.model import intervals
-from bubblescope.model.arrays import at_once, give_back
+from bubblescope.model.arrays import at_once, blocks_of_ranks, give_back
 from bubblescope.model.ordering import in_order, numbered, order_of_runs
 from bubblescope.render.html import schema
 from bubblescope.render.layout import LANE_ORDER, with_rows
@@ -254,7 +254,7 @@ def _in_rows(tasks: pl.DataFrame) -> pl.DataFrame:
     kept = tasks.select(*_OF_TASKS, pl.col("lane").cast(pl.String).cast(LANE)).with_columns(
         pl.col("name").cast(pl.Categorical), (pl.col("certainty") * 100).round().cast(pl.Int8)
     )
-    return with_rows(kept).drop("cut_ns")
+    return pl.concat(with_rows(block).drop("cut_ns") for block in blocks_of_ranks(kept))
 
 
 def task_columns(
