@@ -180,15 +180,19 @@ while done.poll() is None:
     time.sleep(0.01)
 wall = time.perf_counter() - begin
 of_all = resource.getrusage(resource.RUSAGE_CHILDREN)
-said = [done.returncode, wall, of_all.ru_utime + of_all.ru_stime, peak * 1024]
+said = [done.returncode, wall, of_all.ru_utime + of_all.ru_stime, peak * 1024, of_all.ru_maxrss * 1024]
 open(sys.argv[1], "w").write(json.dumps(said))
 """
 """Runs a command from a process that is small, and looks at the command's own peak while it runs: what
 the system says of it once it has ended is the greatest of it and of all its workers."""
 
 
-def measured(arguments: list[str], output: Path) -> tuple[float, float, float]:
-    """Run a command; return wall and CPU seconds of all its processes, and its own peak in bytes."""
+def measured(arguments: list[str], output: Path) -> tuple[float, float, float, float]:
+    """Run a command.
+
+    Returns:
+        Wall and CPU seconds of all its processes, its own peak in bytes, and the greatest of any.
+    """
     with tempfile.NamedTemporaryFile() as said, output.open("w") as out:
         command = [sys.executable, "-m", "bubblescope", *arguments]
         subprocess.run(
@@ -199,10 +203,10 @@ def measured(arguments: list[str], output: Path) -> tuple[float, float, float]:
             stdout=out,
             check=True,
         )
-        status, wall, cpu, peak = json.loads(Path(said.name).read_text())
+        status, wall, cpu, peak, of_any = json.loads(Path(said.name).read_text())
     if status:
         sys.exit(f"{' '.join(arguments)} ended with {status}")
-    return wall, cpu, peak
+    return wall, cpu, peak, of_any
 
 
 def run(folder: Path, how: list[str], commands: list[str]) -> None:
@@ -239,7 +243,7 @@ def _heading(ranks: int, tasks: int) -> None:
 
 def _row(said: str, arguments: list[str], root: Path) -> None:
     name = said.split(maxsplit=1)[0].strip("-")
-    wall, cpu, peak = measured(arguments, root.with_name(f"{root.stem}.{name}.txt"))
+    wall, cpu, peak, _ = measured(arguments, root.with_name(f"{root.stem}.{name}.txt"))
     print(f"| `{said}` | {wall:.1f} s | {cpu:.1f} s | {peak / _MIB:.0f} MiB |", flush=True)
 
 

@@ -28,6 +28,7 @@ from bubblescope import SourceError, Timeline, TimelineError, sources
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.pieces.kernels_of_pieces import kernels_of
 from bubblescope.analysis.pieces.study_of_pieces import study_of
+from bubblescope.cli.in_pieces import Watched
 from bubblescope.datasets.building import Dataset, DatasetError
 from bubblescope.datasets.dataset_pieces import pieces_of
 from bubblescope.datasets.kept import keeping
@@ -637,14 +638,39 @@ def test_report_why_and_stragglers_look_at_large_datasets_in_pieces(tmp_path, mo
     root = tmp_path / "set"
     dataset(root, *saved(run, tmp_path / "traces"))
     whole = [called(name, root, "-q", cwd=tmp_path) for name in ("report", "why", "stragglers")]
+    as_json = called("stragglers", root, "--json", "-q", cwd=tmp_path)
+    assert len(as_json.stdout) > 3000
     monkeypatch.setattr("bubblescope.cli.in_pieces.ENOUGH", len(run) // 2)
     monkeypatch.setattr("bubblescope.cli.reading.ENOUGH", len(run) // 2)
     for name, one in zip(("report", "why", "stragglers"), whole, strict=True):
         parts = called(name, root, "-q", cwd=tmp_path)
         assert (parts.returncode, parts.stdout) == (0, one.stdout), parts.stderr
         assert "sampled" not in parts.stdout
+    # Long JSON is compressed on its way, and printed piece by piece.
+    monkeypatch.setattr("bubblescope.cli.console._PIECE", 999)
+    parts = called("stragglers", root, "--json", "-q", cwd=tmp_path)
+    assert parts.stdout == as_json.stdout
     few = called("whatif", root, "--stage", "1=1.2", cwd=tmp_path)
     assert "of the dataset's 6 steps, 3 were read" in " ".join(few.stderr.split())
+
+
+def test_workers_that_are_asked_for_look_at_small_datasets_too(tmp_path, monkeypatch):
+    """So the process that asks needs as little memory as of a large one; one worker is that process."""
+    run = Job(generate("1f1b", 2, 4), replicas=1, steps=3, seed=4).play()
+    root = tmp_path / "set"
+    dataset(root, *saved(run, tmp_path / "traces"))
+    whole, looks = called("why", root, "-q", cwd=tmp_path), []
+
+    class Watching(Watched):
+        def __call__(self, work, jobs):
+            looks.append(len(jobs))
+            return super().__call__(work, jobs)
+
+    monkeypatch.setattr("bubblescope.cli.in_pieces.Watched", Watching)
+    for workers, of_parts in (("1", False), ("2", True)):
+        asked = called("why", root, "-q", "--workers", workers, cwd=tmp_path)
+        assert (asked.returncode, asked.stdout) == (0, whole.stdout), asked.stderr
+        assert bool(looks) == of_parts
 
 
 @pytest.mark.parametrize("seed", range(6))

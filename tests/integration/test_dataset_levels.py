@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import ExitStack
 
@@ -10,19 +11,25 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bubblescope import Timeline, sources
+from bubblescope import SourceError, Timeline, sources
 from bubblescope.cli import dataset_levels as levels
 from bubblescope.cli import info
 from bubblescope.datasets.building import Dataset
 from bubblescope.engine import engine
+from bubblescope.model.errors import ScheduleError
+from bubblescope.render.html.page_blocks import step_questions
 from bubblescope.render.html.page_blocks.block_files import Levels
 from bubblescope.render.html.page_blocks.served import Blocks
+from bubblescope.render.html.serve.resources import Resources
 from bubblescope.render.html.serve.windows import Sight
+from bubblescope.schedules import generate
 from bubblescope.sources.dataset import levels_folder
 from bubblescope.sources.dataset.catalogue import catalogue_of
 from bubblescope.sources.dataset.store import Folder, store_of
 from commands import called
+from injected import Job
 from random_runs import made
+from serving import get, serving, window
 
 
 def traces(folder, seed=4):
@@ -112,7 +119,8 @@ class TestLevels:
         monkeypatch.setattr(levels, "ENOUGH", 0)
         assert levels_of(dataset)[0].there is False
         with ExitStack() as meanwhile:
-            assert levels.levels_for((str(dataset),), options(), meanwhile).there
+            found, _ = levels.levels_for((str(dataset),), options(), meanwhile)
+            assert found.there
         assert levels_of(dataset)[0].there
 
     def test_they_are_kept_elsewhere_where_the_dataset_cannot_be_written_to(
@@ -127,7 +135,7 @@ class TestLevels:
         monkeypatch.setattr(Folder, "write", refused)
         monkeypatch.setattr(levels, "ENOUGH", 0)
         with ExitStack() as meanwhile:
-            found = levels.levels_for((str(dataset),), options(), meanwhile)
+            found, _ = levels.levels_for((str(dataset),), options(), meanwhile)
             assert found.there
             place = found.store.root
             assert place != dataset
@@ -163,6 +171,74 @@ class TestLevels:
         shown = blocks._near(np.arange(blocks.ranks), -1e30, 1e30).tasks
         assert sorted(shown["start_ns"]) == sorted(loaded.tasks["start_ns"])
         assert blocks.cut(Sight(0, 1e9, 10, frozenset({0}), frozenset({"compute"})))
+
+
+class TestWhatIfs:
+    """Questions about a dataset of which only blocks are read."""
+
+    ASKED = "--stage 1=0.5"
+
+    @pytest.fixture
+    def large(self, tmp_path):
+        """A dataset whose steps differ, with levels, as it is served."""
+        run = Job(generate("1f1b", 2, 4), replicas=1, steps=3, jitter=0.3, seed=5).play()
+        run.save(tmp_path / "run.parquet")
+        asked = ("dataset", tmp_path / "run.parquet", "-o", "set", "--levels", "--workers", "1")
+        assert called(*asked, cwd=tmp_path).returncode == 0
+        return served(tmp_path / "set")
+
+    def test_they_are_about_the_step_in_sight(self, large, tmp_path):
+        told = large.asking._told
+        predicted = []
+        for step in told.steps:
+            whole = called(
+                "whatif", "set", "--steps", str(step.step), *self.ASKED.split(), "--json",
+                cwd=tmp_path,
+            )  # fmt: skip
+            [known] = json.loads(whole.stdout)["predictions"]
+            asked = {"ask": self.ASKED, "at": str(step.end - 1)}
+            answer = json.loads(Resources(large).answer("whatif", asked)[1])["answer"]
+            assert answer["predicted"] == known["predicted_ns"]
+            assert answer["saved"] == known["saved_ns"]
+            assert answer["change"].endswith(f", of step {step.step}")
+            predicted.append(answer["predicted"])
+        assert len(set(predicted)) == len(predicted)
+        opening = json.loads(Resources(large).answer("whatif", {"ask": self.ASKED})[1])["answer"]
+        assert opening["predicted"] == predicted[told.opening]
+
+    def test_the_page_says_what_can_be_asked(self, large, tmp_path):
+        whatif = large.asking.head()
+        assert whatif.command == f"bubblescope whatif {tmp_path / 'set'}"
+        assert whatif.stages == [0, 1]
+        for cause in whatif.causes:
+            answer = Resources(large).answer("whatif", {"ask": f"--without '{cause}'"})
+            assert b'"predicted"' in answer[1], answer
+
+    def test_what_cannot_be_answered_is_said(self, large, tmp_path, monkeypatch):
+        def refusal(ask):
+            return json.loads(Resources(large).answer("whatif", {"ask": ask})[1])["error"]
+
+        assert "stage 7" in refusal("--stage 7=2")
+        monkeypatch.setattr(step_questions, "_REPLAYED", 3)
+        step = large.asking._told.steps[large.asking._told.opening].step
+        again = served(tmp_path / "set")
+        with pytest.raises(ScheduleError, match=rf"about 16 tasks.*set --steps {step}"):
+            again.asking.answer(self.ASKED)
+        monkeypatch.undo()
+        (tmp_path / "set").rename(tmp_path / "elsewhere")
+        with pytest.raises(SourceError, match=re.escape(str(tmp_path / "set"))):
+            again.asking.answer(self.ASKED)
+        with serving(again) as server:
+            status, _, said = get(server, "window", **window(ranks="0-1"))
+        assert status == 500
+        assert said.decode().startswith(str(tmp_path / "set"))
+        assert "was moved, removed or added to while it was served" in said.decode()
+
+
+def served(root):
+    """A dataset as `serve` has it."""
+    found, catalogue = levels_of(root)
+    return Blocks(found, dataset=(store_of(root), catalogue))
 
 
 def options():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bubblescope import NamesError
 from bubblescope.model.kinds import LANE_OF, SHORT, Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
-from bubblescope.names.host_ranges import Doing, doing
+from bubblescope.names.host_ranges import Doing, doing, unnumbered
 from bubblescope.names.parsed import ParsedName
 from bubblescope.names.parser import NameParser
 from bubblescope.names.recorder_ranges import mark_name
@@ -280,3 +280,10 @@ def test_text_on_every_colour_can_be_read():
 def test_every_kind_has_a_lane_a_label_and_a_colour():
     for table in (LANE_OF, SHORT, COLOURS, INK):
         assert set(table) == set(Kind)
+
+
+@pytest.mark.parametrize(
+    "name", ["ProfilerStep#7", "enumerate(DataLoader)#Iter.__next__", "step 7"]
+)
+def test_steps_of_the_profiler_are_one_thing_that_the_host_does(name):
+    assert unnumbered(name) == ("ProfilerStep" if name.startswith("Profiler") else name)

@@ -80,9 +80,11 @@ export class Loader {
     }, SOON);
   }
 
-  /** Answer a question about the run. */
+  /** Answer a question about the run, or of a large one about the step in the middle of what is in sight. */
   async whatif(ask: string): Promise<Asked> {
-    const answer = (await (await this.get("whatif", { ask })).json()) as Asked & { error?: string };
+    const { had } = this;
+    const at = had ? { at: String(had.start + (had.columns / 2) * had.perPixel) } : {};
+    const answer = (await (await this.get("whatif", { ask, ...at })).json()) as Asked & { error?: string };
     if (answer.error !== undefined) throw new QueryError(answer.error);
     return answer;
   }

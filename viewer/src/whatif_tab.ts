@@ -105,7 +105,11 @@ function sentence({ told, seen }: WhatIfs, whatif: WhatIf): (HTMLElement | strin
       ? ""
       : t(" ({time} if {condition})", { time: duration(answer.best), condition: answer.best_if });
   const rest = [
-    t("{time} instead of {now}{range}, ", { time: duration(answer.predicted), now: duration(whatif.step), range }),
+    t("{time} instead of {now}{range}, ", {
+      time: duration(answer.predicted),
+      now: duration(answer.predicted + answer.saved),
+      range,
+    }),
     t("{share} a micro-batch", { share: relative(answer) }),
     ...(answer.needs ? [t("; needs {needs}", { needs: answer.needs })] : []),
     ...(lanes || !whatif.moves ? [] : [t("; its lanes are not in this page")]),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import zlib
+from codecs import getincrementaldecoder
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from bubblescope.render.text.face import Answer
 
 _PATIENCE_S: Final = 1.0
+_PIECE: Final = 1 << 20
+"""Characters of JSON that are printed at once; what is shorter is not compressed."""
 
 out = PlainConsole()
 err = PlainConsole(stderr=True)
@@ -83,6 +87,21 @@ def _progress() -> Progress:
     return Progress(*columns, console=err, transient=True)
 
 
+class Compressed(NamedTuple):
+    """Long JSON on its way between processes: a tenth of its length, and printed piece by piece."""
+
+    content: bytes
+
+    def pieces(self) -> Iterator[str]:
+        """Yield the text."""
+        unpacking, decoding = zlib.decompressobj(), getincrementaldecoder("utf-8")()
+        rest = self.content
+        while rest:
+            yield decoding.decode(unpacking.decompress(rest, _PIECE))
+            rest = unpacking.unconsumed_tail
+        yield decoding.decode(unpacking.flush(), final=True)
+
+
 class Said(NamedTuple):
     """An answer as it is printed.
 
@@ -91,13 +110,20 @@ class Said(NamedTuple):
         warnings: What is to be said beside it.
     """
 
-    shown: RenderableType
+    shown: RenderableType | Compressed
     warnings: tuple[str, ...] = ()
 
 
 def said(found: Answer, *, as_json: bool = False, everything: bool = False) -> Said:
     """Return an answer as it is printed; see `answer`."""
     return Said(pretty(found.to_dict()) if as_json else found.shown(everything=everything))
+
+
+def compressed(answered: Said) -> Said:
+    """Return the same to be sent elsewhere: JSON that is long is compressed."""
+    if not isinstance(answered.shown, str) or len(answered.shown) < _PIECE:
+        return answered
+    return answered._replace(shown=Compressed(zlib.compress(answered.shown.encode(), 1)))
 
 
 def answer(found: Answer, *, as_json: bool = False, everything: bool = False) -> None:
@@ -115,6 +141,10 @@ def say(answered: Said, *, quiet: bool = True) -> None:
     """Print an answer, and its warnings unless `quiet`."""
     if isinstance(answered.shown, str):
         click.echo(answered.shown)
+    elif isinstance(answered.shown, Compressed):
+        for piece in answered.shown.pieces():
+            click.echo(piece, nl=False)
+        click.echo()
     else:
         out.print(answered.shown, crop=False)
         warned(answered.warnings, quiet=quiet)

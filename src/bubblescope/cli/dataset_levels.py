@@ -29,8 +29,8 @@ _PROBE: Final = "writing"
 
 def levels_for(
     paths: tuple[str, ...], options: dict[str, Any], meanwhile: ExitStack
-) -> Levels | None:
-    """Return the levels of a dataset, which are made now if it has none and does not fit into memory.
+) -> tuple[Levels, tuple[Store, Catalogue]] | None:
+    """Return the levels of a dataset, and it; they are made now if it is large and has none.
 
     Where it cannot be written to, they are kept in a temporary folder.
 
@@ -41,7 +41,8 @@ def levels_for(
         meanwhile: Is entered for as long as they are needed.
 
     Returns:
-        None if that is no dataset, or one of which another part is asked for, or which can be read.
+        None if that is no dataset, or one of which another part is asked for, or which fits into
+        memory.
     """
     asked = (options["steps"], options["ranks"])
     found = given_dataset(paths)
@@ -50,7 +51,7 @@ def levels_for(
     store, catalogue = found
     levels = Levels.of(store, catalogue)
     if levels.there:
-        return levels
+        return levels, found
     if sum(part.count(TASKS) for part in catalogue.parts) <= ENOUGH:
         return None
     where = "which keeps them"
@@ -68,7 +69,7 @@ def levels_for(
         err.print(Text.assemble(("note     ", "dim"), f"{text} beforehand"), soft_wrap=True)
     with chosen(options) as workers:
         make(levels, store, catalogue, workers, quiet=options["quiet"])
-    return levels
+    return levels, found
 
 
 def make(

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bubblescope.cli.console import Bar
+from bubblescope.cli.console import Bar, compressed
 from bubblescope.cli.reading import ENOUGH
 from bubblescope.cli.workers import chosen
 from bubblescope.model.provenance import Notice
@@ -63,12 +63,17 @@ def in_pieces(
             also=also,
             explained=explained,
             replayed=None if explained else _REPLAYED,
-            then=then,
+            then=partial(_sent, then),
         )
 
 
 _REPLAYED: Final = 6_000_000
 """Tasks of which a report replays whole steps, about, of a run that has several times as many."""
+
+
+def _sent(then: Callable[[Any], Said], found: Any) -> Said:
+    """Say something where it is worked out, small enough to be sent to who asked."""
+    return compressed(then(found))
 
 
 def _uncounted(then: Callable[[Found], Said], found: Found) -> Said:
@@ -102,7 +107,9 @@ def stragglers_in_pieces(
             return None
         from bubblescope.analysis.pieces.stragglers_of_pieces import stragglers_of  # noqa: PLC0415
 
-        return stragglers_of(given.pieces, given.run, folder=given.folder, then=then)
+        return stragglers_of(
+            given.pieces, given.run, folder=given.folder, then=partial(_sent, then)
+        )
 
 
 def kernels_in_pieces(
@@ -127,7 +134,9 @@ def kernels_in_pieces(
             return None
         from bubblescope.analysis.pieces.kernels_of_pieces import kernels_of  # noqa: PLC0415
 
-        return kernels_of(given.pieces, given.run, by=by, folder=given.folder, then=then)
+        return kernels_of(
+            given.pieces, given.run, by=by, folder=given.folder, then=partial(_sent, then)
+        )
 
 
 class _Given(NamedTuple):
@@ -150,9 +159,9 @@ class _Given(NamedTuple):
 def _pieces_of(
     paths: tuple[str, ...], options: dict[str, Any], table: str = TASKS
 ) -> Iterator[_Given | None]:
-    """Give a large dataset in pieces, and who looks at them; None if it is not one."""
+    """Give a large dataset in pieces, and who looks at them; None if it is to be read as traces are."""
     found = None if options["ranks"] is not None else given_dataset(paths)
-    if found is None or _rows(found[1], table, options["steps"]) <= ENOUGH:
+    if found is None or not _to_workers(found[1], table, options):
         yield None
         return
     store, catalogue = found
@@ -167,9 +176,22 @@ def _pieces_of(
         pieces = pieces_of(
             store, workers, steps=options["steps"], clock=options["clock"], kept=kept
         )
-        executes = any(part.count("flops") for part in catalogue.parts)
         folder = None if kept is None else kept.folder
-        yield _Given(pieces, Watched(workers, bar), folder, executes)
+        yield _Given(pieces, Watched(workers, bar), folder, _executes(catalogue))
+
+
+def _to_workers(catalogue: Catalogue, table: str, options: dict[str, Any]) -> bool:
+    """Say whether workers look at a dataset in parts: it is large, or they were asked for.
+
+    Of a small one which says what operators executed, parts would say less than all of it.
+    """
+    rows = _rows(catalogue, table, options["steps"])
+    asked_for = (options.get("workers") or 1) > 1 or options.get("mode") == "dask"
+    return rows > ENOUGH or (rows > 0 and asked_for and not _executes(catalogue))
+
+
+def _executes(catalogue: Catalogue) -> bool:
+    return any(part.count("flops") for part in catalogue.parts)
 
 
 def given_dataset(paths: tuple[str, ...]) -> tuple[Store, Catalogue] | None:

@@ -33,12 +33,13 @@ def serve(paths: tuple[str, ...], port: int, show: bool, **options: Any) -> None
     """
     quiet = options["quiet"]
     with contextlib.ExitStack() as while_serving:
-        levels = None
+        large = None
         if asks_for_a_run_alone(options):
-            levels = levels_for(paths, options, while_serving)
+            large = levels_for(paths, options, while_serving)
         run: PageData | Blocks
-        if levels is not None:
-            run = Blocks(levels, title=options["title"])
+        if large is not None:
+            levels, dataset = large
+            run = Blocks(levels, title=options["title"], dataset=dataset)
             warned(run.warnings, quiet=quiet)
         else:
             wanted = Wanted.of(paths, options)

@@ -24,11 +24,18 @@ _DATA: Final = re.compile(
 _OPTIMIZER: Final = re.compile(r"(?:## )?optimizer|\w*Optimizer\w*\.step\b", re.IGNORECASE)
 _OPERATOR: Final = re.compile(r"\w+(?:::\w+)+|\w+Backward\d*(?=, seq| |$)")
 _GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
+_STEP: Final = re.compile(r"(ProfilerStep)#\d+")
 
 
 def collects_garbage(name: str) -> bool:
     """Say whether a function of Python, as PyTorch's profilers name it, collects garbage."""
     return _GARBAGE.search(name) is not None
+
+
+def unnumbered(name: str) -> str:
+    """Return the name by which what the host does is summed up over steps: without their number."""
+    step = _STEP.fullmatch(name)
+    return name if step is None else step[1]
 
 
 @cache

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _HELD: Final = 100_000
 """Tasks of all answers together whose lanes a page holds, some 8 bytes each."""
 
-_ASK: Final = ("bubblescope", "whatif")
+ASK: Final = ("bubblescope", "whatif")
+"""The command that asks."""
 
 
 class Ghost(NamedTuple):
@@ -114,7 +115,7 @@ class Answers(NamedTuple):
         ledger = view.study.ledger if view.study.pipelined else None
         size = int(ledger.typical.places["size"].sum()) if ledger is not None else 0
         whatif = schema.WhatIf(
-            command=None if view.read_again is None else shlex.join((*_ASK, *view.read_again)),
+            command=None if view.read_again is None else shlex.join((*ASK, *view.read_again)),
             step=questions.simple.step_ns,
             span=questions.simple.span,  # type: ignore[arg-type]  # one of the three
             moves=ledger is not None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from bubblescope.names.host_ranges import collects_garbage
+from bubblescope.names.host_ranges import collects_garbage, unnumbered
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     BLOCKED,
@@ -92,7 +92,10 @@ class Host:
         names = ("thread", "start_ns", "end_ns", "doing", "name")
         host = pl.DataFrame(dict(zip(names, data, strict=True)))
         host = host.with_columns(process=pl.lit(0, pl.Int64)).select(*HOST)
-        numbers = {name: self._names[name] for name in ranges["name"].unique(maintain_order=True)}
+        numbers = {
+            name: self._names[unnumbered(name)]
+            for name in ranges["name"].unique(maintain_order=True)
+        }
         marked = annotated(ranges.with_columns(process=pl.lit(0, pl.Int64)), numbers)
         waits = None
         if self._syncs:

@@ -42,6 +42,7 @@ from bubblescope.render.html.page_blocks.block_files import (
     spent,
     sums_file,
 )
+from bubblescope.render.html.page_blocks.step_questions import StepQuestions
 from bubblescope.render.html.serve.query import found_of, matching, totals
 from bubblescope.render.html.serve.resources import place_of, served_page
 from bubblescope.render.html.serve.windows import Sight, Windows
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.finding import Shown
     from bubblescope.model.arrays import Ints
+    from bubblescope.sources.dataset.catalogue import Catalogue
+    from bubblescope.sources.dataset.store import Store
 
 _HELD_BYTES: Final = 256 << 20
 """Of blocks that were read last."""
@@ -111,14 +114,19 @@ class Blocks:
         levels: Where they lie.
         index: Which there are; by default what the index says.
         title: Heading of the page; by default the names of the traces.
+        dataset: What they were made of, where what-ifs are to be answered.
     """
 
-    asking: None = None
-
     def __init__(
-        self, levels: Levels, index: Index | None = None, *, title: str | None = None
+        self,
+        levels: Levels,
+        index: Index | None = None,
+        *,
+        title: str | None = None,
+        dataset: tuple[Store, Catalogue] | None = None,
     ) -> None:
         self._levels = levels
+        self._dataset = dataset
         self._title = title
         self._index = levels.index() if index is None else index
         self._held: OrderedDict[str, pl.DataFrame] = OrderedDict()
@@ -136,6 +144,11 @@ class Blocks:
     def warnings(self) -> list[str]:
         """What is to be known before the page is believed."""
         return self._template.told.warnings
+
+    @cached_property
+    def asking(self) -> StepQuestions | None:
+        """Answers what-ifs about single steps; None if what the levels were made of is not here."""
+        return None if self._dataset is None else StepQuestions(*self._dataset, self._template.told)
 
     def page(self) -> bytes:
         """Return the page without its tasks."""
@@ -281,8 +294,18 @@ class Blocks:
         """What a page of none of the run would hold."""
         none = pl.DataFrame()
         told = self._levels.told()
+        if self._title is not None:
+            told = replace(told, title=self._title)
+        if self._dataset is not None:
+            store, catalogue = self._dataset
+            kept = any(part.count("activities") for part in catalogue.parts)
+            told = replace(
+                told,
+                whatif=StepQuestions(store, catalogue, told).head(),
+                no_kernels=_of_steps(store, told) if kept else told.no_kernels,
+            )
         return PageData(
-            told=told if self._title is None else replace(told, title=self._title),
+            told=told,
             origin_ns=self._index.origin_ns,
             tasks=pl.DataFrame(schema=_TASKS),
             gaps=pl.DataFrame(schema=_GAPS),
@@ -489,6 +512,12 @@ class Blocks:
         try:
             frame = parquet.read(self._levels.store.read(self._levels.name(file)))
         except UNREADABLE as error:
+            if not self._levels.there:
+                raise SourceError(
+                    place,
+                    "is not there any more: the dataset was moved, removed or added to while it was "
+                    "served; serve it again",
+                ) from None
             raise SourceError(
                 place,
                 f"cannot be read ({reason(error)}); remove the folder {self._levels.folder} of the "
@@ -534,6 +563,14 @@ class _Places:
     def of_column(self, name: str) -> pl.Expr:
         """Return the same of a column."""
         return pl.col(name).map_batches(self.of, return_dtype=pl.Int64)
+
+
+def _of_steps(store: Store, told: schema.Told) -> str:
+    """Say how kernels are shown of a dataset that has them."""
+    step = f" --steps {told.steps[told.opening or 0].step}" if told.steps else ""
+    return (
+        f"kernels are shown of steps that are chosen: `bubblescope serve {store} --kernels{step}`"
+    )
 
 
 def _total(sums: pl.DataFrame, column: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -31,7 +32,7 @@ from bubblescope.render.wording import counted
 from bubblescope.sources.dataset.levels_folder import SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from bubblescope.analysis.alike import Alike
@@ -75,7 +76,27 @@ def make_levels(
         keepers.append(_keeping(levels, pieces, overview))
         return keepers[-1]
 
-    found: Found = study_of(pieces, run, folder=folder, keeping=keeping)
+    # The list is sent when the keeper is in it; who asked holds nothing that is as long as the run.
+    then = partial(_laid_down, keepers, pieces.parts, counters)
+    index = study_of(pieces, run, folder=folder, keeping=keeping, then=then)
+    for _ in run(_look_over, [_Looking(levels, index)]):
+        levels.write(INDEX, index)
+
+
+def _laid_down(
+    keepers: Sequence[Keeping],
+    steps: Sequence[Collection[int]],
+    counters: pl.DataFrame,
+    found: Found,
+) -> Index:
+    """Write what the page tells of the run, and return which blocks there are.
+
+    Args:
+        keepers: The one that wrote the blocks.
+        steps: Those of each part.
+        counters: As of `make_levels`.
+        found: What is known of the run.
+    """
     [keeper] = keepers
     kept: Sequence[Kept] = found.kept
     # A number for each name of the run, in the order in which parts have them.
@@ -98,9 +119,8 @@ def make_levels(
             for position, lane, row in rows.select(TASK_ROW).iter_rows()
         ),
     )
-    _tell(index, keeper, pieces, found, kept, counters, list(numbers))
-    for _ in run(_look_over, [_Looking(levels, index)]):
-        levels.write(INDEX, index)
+    _tell(index, keeper, steps, found, kept, counters, list(numbers))
+    return index
 
 
 class _Looking(NamedTuple):
@@ -141,7 +161,7 @@ def _keeping(levels: Levels, pieces: Pieces, overview: Overview) -> Keeping:
 def _tell(
     index: Index,
     keeper: Keeping,
-    pieces: Pieces,
+    steps: Sequence[Collection[int]],
     found: Found,
     kept: Sequence[Kept],
     counters: pl.DataFrame,
@@ -155,7 +175,7 @@ def _tell(
     ranks = ordered_ranks(found.drawn).with_row_index("position")
     origin_ns, overview = index.origin_ns, found.overview
     known = summary(view, ranks, origin_ns)
-    steps = _steps(found, origin_ns)
+    timed = _steps(found, origin_ns)
     end_ns = overview.span_ns[1] if overview.span_ns else origin_ns
     held = _counted(counters, found, ranks, origin_ns, end_ns)
     spent = pl.concat([one.spent for one in kept]).group_by("kind").agg(pl.col("spent_ns").sum())
@@ -166,10 +186,10 @@ def _tell(
             msgspec.structs.replace(kind, spent=of_kind.get(kind.name, 0))
             for kind in known["kinds"]
         ],
-        "steps": steps,
-        "opening": opening(steps),
+        "steps": timed,
+        "opening": opening(timed),
         "facts": counted(found.drawn, overview),
-        "notes": [*known["notes"], *_sampled(pieces, keeper, standing)],
+        "notes": [*known["notes"], *_sampled(steps, keeper, standing)],
     }
     told = schema.Told(
         **known,
@@ -199,7 +219,7 @@ def _tell(
     tables = {
         "phases": phase_columns(known_phases, ranks, origin_ns),
         "cells": cells_of(
-            found.study.bubbles, ranks, pl.Series([one.step for one in steps], dtype=pl.Int32)
+            found.study.bubbles, ranks, pl.Series([one.step for one in timed], dtype=pl.Int32)
         ),
         "samples": held.table,
     }
@@ -264,15 +284,14 @@ def _counted(
     return counters_of(whole, ranks, origin_ns)
 
 
-def _sampled(pieces: Pieces, keeper: Keeping, standing: Alike) -> list[str]:
+def _sampled(steps: Sequence[Collection[int]], keeper: Keeping, standing: Alike) -> list[str]:
     """Say by which steps ranks were told apart, if not by all."""
-    steps = pieces.parts[keeper.telling]
-    every = sum(len(one) for one in pieces.parts)
-    if len(steps) == every or not standing.said:
+    some, every = steps[keeper.telling], sum(map(len, steps))
+    if len(some) == every or not standing.said:
         return []
-    which = units.listed("step", sorted(steps))
+    which = units.listed("step", sorted(some))
     said = (
         f"which ranks are odd, and how long tasks take, was looked at in {which} of {every}; all else "
-        "is of the whole run. What-ifs are answered of steps that are chosen with --steps"
+        "is of the whole run, and what-ifs are about the step in sight"
     )
     return [said]

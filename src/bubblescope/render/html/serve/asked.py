@@ -47,6 +47,11 @@ def span_ns(asked: Mapping[str, str]) -> tuple[int, int]:
     return round(_time_ns(asked["start"])), round(_time_ns(asked["end"]))
 
 
+def moment_ns(asked: Mapping[str, str]) -> int | None:
+    """Return the parameter at, likewise; None if it is left out."""
+    return round(_time_ns(asked["at"])) if "at" in asked else None
+
+
 def positions(text: str, ranks: int) -> frozenset[int]:
     """Read "0-3,7": the positions on the page that are meant, of those of some ranks.
 

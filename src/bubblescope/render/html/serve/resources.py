@@ -16,7 +16,7 @@ from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page
 from bubblescope.render.html.schema import Asked, Found, Inside, Search, Totals, Where
-from bubblescope.render.html.serve.asked import positions, sight, span_ns
+from bubblescope.render.html.serve.asked import moment_ns, positions, sight, span_ns
 from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Windows
@@ -39,6 +39,19 @@ class BusyError(Exception):
     """So many questions wait that another would wait long."""
 
 
+class Answers(Protocol):
+    """Answers what-ifs, as `Asking` does."""
+
+    def answer(self, question: str, at_ns: int | None = None) -> Asked:
+        """Return what is said, of all of the run or of the step at a time."""
+
+    def windows(self, question: str) -> Windows | None:
+        """Return what cuts out what would have run; None where there are no lanes of it."""
+
+    def known(self, question: str) -> Windows | None:
+        """Return the same at once; raises KeyError if it has to be worked out."""
+
+
 class Held(Protocol):
     """A run that can be asked: all of it is here, or what is asked for is read when it is."""
 
@@ -47,7 +60,7 @@ class Held(Protocol):
         """How many ranks it has."""
 
     @property
-    def asking(self) -> Asking | None:
+    def asking(self) -> Answers | None:
         """Answers what-ifs; None if nobody can."""
 
     def page(self) -> bytes:
@@ -79,7 +92,7 @@ class Whole:
     def __init__(self, data: PageData) -> None:
         self._data = data
         self._windows = Windows(data)
-        self.asking: Asking | None = Asking(data)
+        self.asking: Answers | None = Asking(data)
 
     @property
     def ranks(self) -> int:
@@ -171,7 +184,7 @@ class Resources:
             BusyError: It is a what-if, and too many wait.
         """
         if what == "whatif":
-            return _json(self._whatif(asked["ask"]))
+            return _json(self._whatif(asked["ask"], moment_ns(asked)))
         if what == "window":
             wanted = sight(asked, self._run.ranks)
             cutting = self._cutting(asked.get("ask"))
@@ -201,15 +214,15 @@ class Resources:
             return self._asking.windows(question) or self._run
 
     @property
-    def _asking(self) -> Asking:
+    def _asking(self) -> Answers:
         if self._run.asking is None:
             raise TimelineError("a run of which parts are read cannot be asked what-ifs")
         return self._run.asking
 
-    def _whatif(self, question: str) -> Asked | dict[str, str]:
+    def _whatif(self, question: str, at_ns: int | None) -> Asked | dict[str, str]:
         try:
             with _Place(self._room), self._whatif_turn:
-                return self._asking.answer(question)
+                return self._asking.answer(question, at_ns)
         except BubblescopeError as error:
             return {"error": str(error)}
 

@@ -24,7 +24,7 @@ import msgspec
 from waitress import create_server, wasyncore
 from waitress.channel import HTTPChannel
 
-from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.errors import BubblescopeError, SourceError
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html.page import policy
 from bubblescope.render.html.serve.resources import BusyError, Resources
@@ -169,6 +169,8 @@ def _problem(error: Exception) -> Reply:
     match error:
         case KeyError():
             return _said(HTTPStatus.NOT_FOUND, f"no {error}")
+        case SourceError():  # what is served is damaged or gone: nothing is wrong with the question
+            return _said(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         case ValueError() | OverflowError() | RecursionError() | BubblescopeError():
             return _said(HTTPStatus.BAD_REQUEST, f"cannot be: {error}")
         case msgspec.MsgspecError():  # no ValueError before 0.20

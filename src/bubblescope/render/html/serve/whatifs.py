@@ -14,6 +14,7 @@ from bubblescope.render.html.schema import Asked
 from bubblescope.render.html.serve.windows import Windows
 
 if TYPE_CHECKING:
+    from bubblescope.analysis.standard_questions import Answer, Questions
     from bubblescope.render.html.data import PageData
 
 _KEPT: Final = 2
@@ -44,11 +45,12 @@ class Asking:
         self._data, self._asks = data, data.asks
         self._told: dict[str, _Told] = {}
 
-    def answer(self, question: str) -> Asked:
+    def answer(self, question: str, at_ns: int | None = None) -> Asked:  # noqa: ARG002  of all steps
         """Return what is said.
 
         Args:
             question: Options, as on the command line of `bubblescope whatif`.
+            at_ns: What is in sight, for those who answer of a single step.
 
         Raises:
             ScheduleError: It cannot be read, makes no sense for the run, or takes too long to answer.
@@ -76,13 +78,8 @@ class Asking:
         return told
 
     def _asked(self, question: str) -> _Told:
-        if len(question) > _LETTERS:
-            raise ScheduleError("the question is too long")
-        asked = read(question)
-        data, questions = self._data, self._asks.questions
-        if questions.operations(*asked) > _OPERATIONS:
-            raise ScheduleError("that takes too long here: ask it with `bubblescope whatif`")
-        answer = questions.ask(*asked)
+        data = self._data
+        answer = questioned(self._asks.questions, question)
         ghost = self._asks.ghost(answer)
         if ghost is None:
             return _Told(Asked(answer=said(answer), rows=[], names=[]), None)
@@ -97,3 +94,13 @@ class Asking:
         windows = Windows(data, places._replace(rows=shown))
         rows = windows.places.rows
         return _Told(Asked(answer=said(answer), rows=rows, names=ghost.names.to_list()), windows)
+
+
+def questioned(questions: Questions, question: str) -> Answer:
+    """Return the answer to a question as it is written; raises as `Asking.answer` does."""
+    if len(question) > _LETTERS:
+        raise ScheduleError("the question is too long")
+    asked = read(question)
+    if questions.operations(*asked) > _OPERATIONS:
+        raise ScheduleError("that takes too long here: ask it with `bubblescope whatif`")
+    return questions.ask(*asked)
