@@ -460,6 +460,8 @@ def test_of_what_does_not_fit_into_memory_some_steps_are_read_and_named(tmp_path
     lengths = run.tasks.group_by("step").agg(ns=pl.max("end_ns") - pl.min("start_ns"))
     median = lengths.sort("ns")["step"][4]
     assert sources.load(tmp_path / "set", enough=1).steps == [median]
+    assert sources.load(tmp_path / "set", enough=3 * a_step, median=True).steps == [median]
+    assert sources.load(tmp_path / "set", enough=len(run), median=True).steps == run.steps
     assert sources.load(tmp_path / "set", enough=1, steps=[range(9)]).steps == run.steps
     assert sources.load(tmp_path / "set", enough=len(run)).steps == run.steps
 

@@ -40,7 +40,7 @@ def view(paths: tuple[str, ...], output: Path | None, show: bool, **options: Any
     run, as `bubblescope compare` does.
     """
     file_format("html", output)
-    wanted = Wanted.of(paths, options, enough=_PAGE)
+    wanted = Wanted.of(paths, options, enough=_PAGE, median=True)
     timeline = wanted.timeline
     if any(one.code == "sampled-steps" for one in timeline.run.warnings):
         timeline = with_fewer_ranks(timeline, 2 * _PAGE)

@@ -140,6 +140,7 @@ def _options(how: LoadOptions) -> ReadOptions:
         steps=how.get("steps"),
         ranks=how.get("ranks"),
         enough=how.get("enough"),
+        median=how.get("median", False),
     )
 
 

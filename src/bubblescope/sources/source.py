@@ -34,6 +34,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
         ranks: Ranks that are wanted, likewise.
         enough: Number of tasks that are enough: of a dataset with more, only some steps are read, and a
             notice says which. All are read if None, or if `steps` names some.
+        median: Whether that is the step of median length alone; else they are as many as have so many
+            tasks, evenly from the first to the last.
     """
 
     names: NameParser = msgspec.field(default_factory=NameParser)
@@ -45,6 +47,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     steps: Sequence[range] | None = None
     ranks: Sequence[range] | None = None
     enough: int | None = None
+    median: bool = False
 
 
 class LoadOptions(TypedDict, total=False):
@@ -71,6 +74,8 @@ class LoadOptions(TypedDict, total=False):
         ranks: Ranks that are wanted, likewise.
         enough: Number of tasks that are enough: of a dataset with more, only some steps are read, and a
             notice says which. All are read if None, or if `steps` names some.
+        median: Whether that is the step of median length alone; else they are as many as have so many
+            tasks, evenly from the first to the last.
     """
 
     names: str | PathLike[str] | Sequence[str] | None
@@ -86,6 +91,7 @@ class LoadOptions(TypedDict, total=False):
     steps: Sequence[range] | None
     ranks: Sequence[range] | None
     enough: int | None
+    median: bool
 
 
 class Source(Protocol):

@@ -53,7 +53,7 @@ def read_dataset(store: Store, options: ReadOptions) -> Timeline:
     options.progress.begin("reading the dataset", None)
     steps, notices = options.steps, []
     if steps is None and options.enough is not None:
-        some = few_steps(catalogue, options.enough)
+        some = few_steps(catalogue, options.enough, median=options.median)
         if len(some) < len(catalogue.steps):
             steps = [range(step, step + 1) for step in some]
             notices.append(_sampled(catalogue, some))
@@ -77,17 +77,18 @@ def tables_of(store: Store) -> Tables:
     return Tables(store, catalogue)
 
 
-def few_steps(catalogue: Catalogue, enough: int) -> list[int]:
+def few_steps(catalogue: Catalogue, enough: int, *, median: bool = False) -> list[int]:
     """Return as many of a dataset's steps as have about so many tasks, at least one.
 
-    They are from the first to the last as evenly as can be; one alone is of median length.
+    They are from the first to the last as evenly as can be; one alone, which is all if `median` says
+    so, is of median length.
     """
     steps = catalogue.steps
     tasks = sum(part.count(TASKS) for part in catalogue.parts)
     count = max(1, enough * len(steps) // max(1, tasks))
     if count >= len(steps):
         return list(steps)
-    if count == 1:
+    if median or count == 1:
         return [median_step(catalogue)]
     last = len(steps) - 1
     places = [round(index * last / (count - 1)) for index in range(count)]
