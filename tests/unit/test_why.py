@@ -11,6 +11,10 @@ from click.testing import CliRunner
 
 from bubblescope import Timeline
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.evidence import Evidence
+from bubblescope.analysis.idle.shares import shares
+from bubblescope.analysis.study import study
+from bubblescope.analysis.why.findings import findings, spoken_of
 from bubblescope.analysis.words import english, sentence
 from bubblescope.cli import cli
 from bubblescope.clocks import correction
@@ -49,6 +53,25 @@ def test_each_cause_is_said_first_with_evidence_and_advice(cause):
             assert said
             assert "None" not in said
     assert str(found)
+
+
+def test_clocks_may_be_to_blame_though_no_result_was_used_too_early():
+    random = np.random.default_rng([4, CAUSES.index(Cause.CLOCK)])
+    made = job(random)
+    run = made.play(fault(Cause.CLOCK, random, made))
+    known = study(run)
+    replays = known.ledger.counterfactuals
+    cost = shares(replays)
+    shown = Evidence.of_steps(run, replays, spoken_of(known.ledger, cost))
+    none = shown.of[Cause.CLOCK].clear()
+
+    def said(evidence):
+        found = findings(run, known, cost, evidence)
+        [clock] = (one for one in found if one.role == "evidence" and one.key.startswith("clock"))
+        return sentence(clock, "en")
+
+    assert "results were used before they had arrived" in said(shown)
+    assert "used before" not in said(shown._replace(of={**shown.of, Cause.CLOCK: none}))
 
 
 def test_evidence_names_the_rank_the_link_and_the_stage():

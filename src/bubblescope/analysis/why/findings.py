@@ -287,6 +287,8 @@ def _clock(timeline: Timeline, _study: Study, evidence: Evidence) -> Finding:
     key = "clock_unknown"
     if timeline.run.clock is not None and known["group"].n_unique() == 1:
         key, values["error_ns"] = "clock", known["error_ns"].max()
+    if not values["early"]:
+        key += "_alone"
     return Finding("evidence", key, values, tuple(row["shown"] for row in rows))
 
 

@@ -194,6 +194,13 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "How far the clocks of different hosts are off is unknown; {early} results were used before "
         "they had arrived, by up to {early_ns}."
     ),
+    ("evidence", "clock_alone"): (
+        "Clocks of different hosts may be off by {error_ns}, and what looks like waiting may be that."
+    ),
+    ("evidence", "clock_unknown_alone"): (
+        "How far the clocks of different hosts are off is unknown, and what looks like waiting may be "
+        "that."
+    ),
     ("advice", "clock"): (
         "Synchronise the clocks (PTP), or let bubblescope solve for them (--clock solve)."
     ),
