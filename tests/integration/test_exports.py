@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
@@ -272,6 +272,7 @@ def test_notebooks_get_a_picture_and_the_rates():
     assert "<img" not in Trace(hostile())._repr_html_()
 
 
+@example([(0, 1), (0, 1), (0, 10), (8, 5), (8, 5), (9, 0)])
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), max_size=15))
 def test_rows_of_a_lane_never_overlap_and_are_as_few_as_can_be(pairs):
     frame = pl.DataFrame(

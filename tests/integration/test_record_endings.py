@@ -124,7 +124,9 @@ def test_a_job_that_is_terminated_keeps_what_was_flushed(tmp_path):
 def test_a_job_that_leaves_when_it_is_terminated_loses_nothing(tmp_path):
     job = signalled(signal.SIGTERM, tmp_path, 0.1, "handled")
     assert (job.status, job.warned) == (143, "")
-    assert check(tmp_path, job) == (job.tasks, set())
+    read, codes = check(tmp_path, job)
+    # The signal may come between a task's end and its being counted.
+    assert (read - job.tasks in (0, 1), codes) == (True, set())
 
 
 def test_a_job_that_is_interrupted_loses_nothing(tmp_path):

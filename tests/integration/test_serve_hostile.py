@@ -237,7 +237,7 @@ class TestTurns:
         done = threading.Event()
         plain = served.resources._asking.answer
         monkeypatch.setattr(
-            served.resources._asking, "answer", lambda asked: (done.wait(30), plain(asked))[1]
+            served.resources._asking, "answer", lambda *asked: (done.wait(30), plain(*asked))[1]
         )
         yield served, done
         done.set()

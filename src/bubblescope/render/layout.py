@@ -85,7 +85,9 @@ def with_rows(tasks: pl.DataFrame, *key: str, exact: bool = False) -> pl.DataFra
             intervals.NEVER, reached[:-1]
         )  # how far those before the last one reached
         length = np.minimum(end - start, np.append(0, (end - start)[:-1]))
-        free |= (start >= others) & _touching(reached - start, length)
+        # The one after it must not begin before those of the last row have ended, too.
+        alone = np.append((reached[1:] == intervals.NEVER) | (start[1:] >= reached[:-1]), True)
+        free |= alone & (start >= others) & _touching(reached - start, length)
     if free.all():
         over = np.clip(reached - start, 0, None)
         placed = ordered.with_columns(row=pl.lit(0, pl.Int32), cut_ns=pl.Series(over))
