@@ -140,7 +140,7 @@ class TestWords:
         def key(*change):
             [answer, *_] = (one for one in view.answers if one.asked[0][0] == "schedule")
             asked = [answer._replace(asked=(("schedule", *change),))]
-            return verdict.with_schedule(known, asked).remedies[0].key
+            return verdict.with_schedule(known.recognition, asked).remedies[0].key
 
         assert key("interleaved-1f1b", 2) == "inherent"
         assert key("interleaved-1f1b", 4) == key("zb-v", None) == "schedule"
@@ -151,9 +151,11 @@ class TestWords:
         assert "schedule" not in {one.key for one in view.verdict.remedies}
         inherent = bubblescope.simulate("1f1b", devices=4, microbatches=8).timeline
         verdict = Verdict.of(inherent, study(inherent))
-        assert verdict.with_schedule(study(inherent), view.answers[:0]) is verdict
+        assert verdict.with_schedule(study(inherent).recognition, view.answers[:0]) is verdict
         assert [one.key for one in verdict.remedies] == ["inherent"]
-        assert verdict.with_schedule(known, view.answers) is verdict
+        slow, asked = Verdict.of(view.timeline, known), View.of(inherent).answers
+        assert slow.with_schedule(known.recognition, asked) is slow
+        assert slow.inherent < 0.5 < verdict.inherent
 
     def test_where_nothing_can_be_told_the_reason_is(self):
         verdict = Verdict.of(empty(), study(empty()))

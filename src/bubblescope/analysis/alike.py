@@ -101,7 +101,8 @@ def alike(timeline: Timeline, ledger: Ledger | None = None) -> Alike:
     """
     ranks = timeline.ranks.select("rank", "dp").sort("rank")
     idle, runs = [], []
-    for own in compared_by_ranks(timeline, *DURATION):
+    needed = DURATION if ledger is None else ("start_ns", "end_ns")
+    for own in compared_by_ranks(timeline, *needed):
         idle.append(idle_shares(own))
         if ledger is None:
             runs.append(Durations.of(own))
@@ -207,7 +208,8 @@ def alike_of(
     told = pl.len().over("held") > 1
     ranks = ranks.join(work, on="rank", how="left").with_columns(off=pl.when(told).then(off))
     table, said = _told(ranks, odd, _waiting(doing.idle, ranks, [*odd]))
-    return Alike(table, said, next((slow for slow in slow_ones[:1] if slow.stands_out), None))
+    slowest = slow_ones[0] if slow_ones and slow_ones[0].stands_out else None
+    return Alike(table, said, slowest)
 
 
 def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:

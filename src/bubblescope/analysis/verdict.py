@@ -7,12 +7,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import polars as pl
 
 from bubblescope.analysis import words
 from bubblescope.analysis.device_budget import bound
 from bubblescope.analysis.finding import Finding, row_of
-from bubblescope.analysis.idle.causes import INHERENT
 from bubblescope.analysis.why import Explanation
 from bubblescope.model.errors import TimelineError
 
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     _Place = Callable[[Shown], int | None]
 
 _LANGUAGE: Final = "en"
+_MOST: Final = 0.5
+"""Share of the idle time beyond which that is most of it."""
 _INHERENT: Final = "inherent"
 """The advice where all idle time is the schedule's own."""
 
@@ -71,6 +71,8 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
         share_of: Of which time, as the sentence goes on after the number.
         said: What else belongs to that number.
         remedies: What would help, that which saves most first.
+        inherent: Share of the idle time that the schedule would have in any case; None if that is not
+            known.
     """
 
     shares: Shares | None
@@ -78,6 +80,7 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
     share_of: str
     said: str
     remedies: tuple[Remedy, ...]
+    inherent: float | None = None
 
     @classmethod
     def of(cls, timeline: Timeline, study: Study, also: Sequence[Plan] = ()) -> Self:
@@ -103,6 +106,7 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
             place: Returns the number of a task that shows something; None if it has none.
         """
         findings = [finding for finding in why.findings if finding.role == "verdict"]
+        inherent = None
         if why.shares is None:
             overall = why.budget.overall  # type: ignore[union-attr] # one of the two is there
             share = overall.share(overall.idle_ns)
@@ -114,26 +118,26 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
             share = study.bubbles.overall.makespan
             of = "of the pipeline's time is idle." if share is not None else ""
             told = next(one for one in findings if "inherent_share" in one.values)
-            said = _inherent(told, share)
-        remedies = sorted(_remedies(why, place), key=_saved_ns)
-        return cls(why.shares, share, of, said, tuple(remedies))
+            said, inherent = _inherent(told, share), told.values["inherent_share"]
+        remedies = sorted(_remedies(why, place), key=_turn)
+        return cls(why.shares, share, of, said, tuple(remedies), inherent)
 
-    def with_schedule(self, study: Study, answers: Sequence[Answer]) -> Verdict:
+    def with_schedule(self, ran: Recognition | None, answers: Sequence[Answer]) -> Verdict:
         """Return the verdict with what another schedule would save, where most is the schedule's own.
 
         Of those that were asked about it is the one that surely saves most. It takes the place of what
         is said where none is known to.
 
         Args:
-            study: What was worked out about the run.
+            ran: The schedule that the run followed.
             answers: What was asked of it.
         """
-        others = [one for one in answers if _is_another_schedule(one, study.recognition)]
+        others = [one for one in answers if _is_another_schedule(one, ran)]
         best = max(others, key=_surely_saved_ns, default=None)
-        if best is None or _surely_saved_ns(best) <= 0 or not _mostly_inherent(study):
+        if best is None or _surely_saved_ns(best) <= 0 or (self.inherent or 0) <= _MOST:
             return self
         kept = [one for one in self.remedies if one.key != _INHERENT]
-        remedies = sorted([*kept, _other_schedule(best)], key=_saved_ns)
+        remedies = sorted([*kept, _other_schedule(best)], key=_turn)
         return msgspec.structs.replace(self, remedies=tuple(remedies))
 
 
@@ -202,7 +206,7 @@ def _remedy(
     )
 
 
-def _saved_ns(remedy: Remedy) -> int:
+def _turn(remedy: Remedy) -> int:
     """Return what sorts remedies, that which saves most first."""
     return -(remedy.saved_ns or remedy.spent_ns or 0)
 
@@ -212,23 +216,15 @@ def _is_another_schedule(answer: Answer, ran: Recognition | None) -> bool:
     if [name for name, *_ in answer.asked] != ["schedule"]:
         return False
     _, name, chunks = answer.asked[0]
-    plan = ran and ran.plan
-    return plan is None or (name, chunks or plan.chunks) != (ran and ran.schedule, plan.chunks)
+    if ran is None or ran.plan is None:
+        return True
+    return (name, chunks or ran.plan.chunks) != (ran.schedule, ran.plan.chunks)
 
 
 def _surely_saved_ns(answer: Answer) -> int:
     """Return what a step would be shorter by even if the prediction is off as far as it may be."""
     asked = answer.prediction
     return asked.step_ns - math.ceil(asked.predicted_ns * (1 + asked.error))
-
-
-def _mostly_inherent(study: Study) -> bool:
-    """Say whether most of the idle time is what the schedule has in any case."""
-    if study.ledger is None:
-        return False
-    totals = study.ledger.totals()
-    inherent = totals.filter(pl.col("cause").is_in([cause.value for cause in INHERENT]))
-    return int(2 * inherent["idle_ns"].sum()) > int(totals["idle_ns"].sum())
 
 
 def _other_schedule(answer: Answer) -> Remedy:

@@ -159,7 +159,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             overlays[AGAINST] = other.pairing.timeline
         progress.begin("summing up")
         answers = questions.standard()
-        verdict = Verdict.of(timeline, known, also).with_schedule(known, answers)
+        verdict = Verdict.of(timeline, known, also).with_schedule(known.recognition, answers)
         give_back()
         return cls(
             timeline=timeline,
