@@ -148,6 +148,11 @@ def test_stages_that_sleep_show_the_bubble_of_their_schedule(tmp_path):
     assert 2 / 17 - 0.02 < rates["zb-h1"] < rates["1f1b"]
 
 
+def stages_alive():
+    """The demo's processes; tests before may have left workers of a pool that is used again."""
+    return [child for child in multiprocessing.active_children() if child.name.startswith("stage ")]
+
+
 class KillOne:
     """Kills stage 1 as the demo begins or as it advances."""
 
@@ -161,9 +166,9 @@ class KillOne:
         self._kill("advance")
 
     def _kill(self, now):
-        for child in multiprocessing.active_children():
-            if now == self.when and child.name == "stage 1":
-                child.kill()
+        for stage in stages_alive():
+            if now == self.when and stage.name == "stage 1":
+                stage.kill()
 
 
 @pytest.mark.parametrize("when", ["begin", "advance"])
@@ -172,7 +177,7 @@ def test_a_stage_that_is_killed_stops_the_demo_and_is_named(tmp_path, when):
     with pytest.raises(BubblescopeError) as error:
         run(options, tmp_path, KillOne(when))
     assert str(error.value) == "stage 1 of the demo failed: its process was killed by SIGKILL"
-    assert not multiprocessing.active_children()
+    assert not stages_alive()
 
 
 def test_an_exception_of_the_callers_leaves_no_process(tmp_path):
@@ -182,7 +187,7 @@ def test_an_exception_of_the_callers_leaves_no_process(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         run(Options(stages=3, **SMALL | {"steps": 10_000}), tmp_path, Impatient(None))
-    assert not multiprocessing.active_children()
+    assert not stages_alive()
 
 
 def test_ctrl_c_stops_every_process_without_their_tracebacks(tmp_path):
@@ -217,7 +222,7 @@ def test_a_stage_that_fails_passes_its_reason_on(tmp_path):
     too_big = Options(stages=2, width=10**7, samples=1, steps=1)
     with pytest.raises(BubblescopeError, match=r"^stage \d of the demo failed: .*MemoryError"):
         run(too_big, tmp_path)
-    assert not multiprocessing.active_children()
+    assert not stages_alive()
 
 
 @pytest.mark.parametrize(
