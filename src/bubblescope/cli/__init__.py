@@ -54,7 +54,7 @@ _OURS: Final = {
 So that what lists commands imports none of them.
 """
 
-_OBJECTS: Final = 50_000
+_OBJECTS: Final = 200_000
 """New objects after which Python looks for garbage in cycles: what starting makes is none."""
 
 _START_JOBS: Final = frozenset({"demo", "record"})
