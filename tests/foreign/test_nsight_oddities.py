@@ -351,6 +351,28 @@ def test_pages_of_unified_memory_are_moved_by_no_call(tmp_path: Path) -> None:
     assert copies == {"DtoH unified", "HtoD unified", "DtoD unified", "HtoD"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        (1, "pin_memory"),
+        (8, "fewer copies of tensors"),
+        (10, "keep on one device"),
+        (11, "Prefetch"),
+    ],
+)
+def test_the_advice_about_copies_is_one_for_their_sort(
+    tmp_path: Path, kind: int, remedy: str
+) -> None:
+    export = Export()
+    process = export.process(7)
+    process.kernel(1000, 2000, at=10)
+    process.work("MEMCPY", 2000, 4000, bytes=1 << 20, copyKind=kind, at=20)
+    process.kernel(4000, 5000, at=30)
+    export.write(tmp_path / "rank0.sqlite")
+    said = str(bubblescope.why(tmp_path))
+    assert remedy in " ".join(said.split())
+
+
 def test_an_export_of_no_event_at_all_is_one_all_the_same(tmp_path: Path) -> None:
     """Such as of CPU samples alone. It may be of so many tables that its own stand far behind."""
     file = tmp_path / "samples.sqlite"

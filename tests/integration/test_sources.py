@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 
 import polars as pl
@@ -12,6 +13,8 @@ from bubblescope.model.registry import Registry
 from bubblescope.record import Recorder
 from bubblescope.sources import SOURCES, find
 from nsight_maker import Style, pipeline
+
+XLA = b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},\n"traceEvents":['
 
 
 def record(folder, rank):
@@ -96,6 +99,12 @@ def test_links_that_lead_back_are_not_followed_for_ever(tmp_path):
         ("trace.json", b"PK\x03\x04 and more", "trace.json: is an archive; unpack it"),
         ("traces.tar.gz", b"\x1f\x8b", "traces.tar.gz: is an archive; unpack it"),
         ("gemm.ncu-rep", b"NVR\0", "gemm.ncu-rep: is a report of Nsight Compute"),
+        ("host.xplane.pb", b"\n", "host.xplane.pb: is a profile of XLA"),
+        ("host.trace.json.gz", gzip.compress(XLA), "host.trace.json.gz: is a profile of XLA"),
+        ("results.json", b'{ "rocprofiler-sdk-tool": []}', "is JSON of rocprofv3, .* rocpd"),
+        ("et.json", b'{\n "schema": "1.1.1-chakra.0.0.4", "nodes": []}', "is an execution trace"),
+        ("run.pftrace", b"\n", "run.pftrace: is a trace of Perfetto"),
+        ("memory_timeline.raw.json", b"[]", "holds what PyTorch's memory was used for"),
         ("events.out.tfevents.17.host.0", b"\x18", "holds scalars of TensorBoard"),
         ("trace_view.json", b"[]", "trace_view.json: is a text export of Ascend's .* export_type="),
     ],

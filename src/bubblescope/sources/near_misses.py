@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -10,18 +12,46 @@ if TYPE_CHECKING:
 
 _ARCHIVE: Final = "is an archive; unpack it, and give what is in it"
 
+_XLA: Final = (
+    "is a profile of XLA (JAX, TensorFlow), which bubblescope does not read; on NVIDIA's GPUs profile "
+    "the job with `nsys profile --trace=cuda,nvtx` instead, on AMD's with "
+    "`rocprofv3 --output-format rocpd`"
+)
+
+_EXECUTION_TRACE: Final = (
+    "is an execution trace (ExecutionTraceObserver, Chakra), which holds operators without the "
+    "device's times; torch.profiler's own traces are the *.pt.trace.json files"
+)
+
 _BY_HEAD: Final = {
-    b"version https://git-lfs.github.com/spec/": (
+    b"versionhttps://git-lfs.github.com/spec/": (
         "is a pointer of Git LFS in place of the file; fetch the file with `git lfs pull`"
     ),
     b"PK\x03\x04": _ARCHIVE,
     b"7z\xbc\xaf\x27\x1c": _ARCHIVE,
+    b'{"rocprofiler-sdk-tool"': (
+        "is JSON of rocprofv3, of which bubblescope reads the databases; profile with "
+        "`rocprofv3 --output-format rocpd`"
+    ),
+    b'{"schema":"1.': _EXECUTION_TRACE,
+    b'{"displayTimeUnit":"ns","metadata":{"highres-ticks"': _XLA,
 }
+"""What files begin with, without spaces."""
+
 _BY_NAME: Final = {
     r".*\.(tar|tgz|tar\.\w+)": _ARCHIVE,
     r".*\.ncu-rep": (
         "is a report of Nsight Compute, which runs kernels one by one; profile the job with "
         "`nsys profile --trace=cuda,nvtx` instead"
+    ),
+    r".*\.xplane\.pb": _XLA,
+    r".*\.pftrace|.*\.perfetto-trace": (
+        "is a trace of Perfetto, which bubblescope writes and does not read; give the traces that it "
+        "was made from, or profile with `rocprofv3 --output-format rocpd`"
+    ),
+    r".*memory_timeline.*\.(raw|html|json)(\.gz)?|.*snapshot.*\.pickle": (
+        "holds what PyTorch's memory was used for, and not when work ran; torch.profiler's traces are "
+        "the *.pt.trace.json files"
     ),
     r"events\.out\.tfevents\..*": (
         "holds scalars of TensorBoard; torch.profiler's traces are the *.pt.trace.json files"
@@ -31,7 +61,7 @@ _BY_NAME: Final = {
         "export_type=[ExportType.Db], or export it with `msprof --export=on --type=db`"
     ),
 }
-_HEAD_BYTES: Final = 64
+_HEAD_BYTES: Final = 4096
 
 
 def near_miss(path: Path) -> str | None:
@@ -44,4 +74,7 @@ def near_miss(path: Path) -> str | None:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return None
+    with suppress(zlib.error):
+        head = zlib.decompressobj(wbits=31).decompress(head)
+    head = head.translate(None, b" \t\r\n")
     return next((said for sign, said in _BY_HEAD.items() if head.startswith(sign)), None)

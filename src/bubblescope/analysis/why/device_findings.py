@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 0.01
 """Share of the time below which a loss is not spoken of."""
+_MOSTLY: Final = 0.5
+"""Share of a loss above which one sort of it decides what to do."""
 _MOST: Final = 3
 """Losses that are spoken of."""
 
@@ -52,9 +54,20 @@ def lost(budget: Budget, losses: Losses) -> list[Finding]:
         said.append(Finding("verdict", "loss", values))
         of_use = budget.details.filter(use=use.value)
         top = of_use.filter(pl.col("detail").is_not_null()).head(1)
+        advised = use.value
         if top.height:
+            detail = top["detail"][0]
             share = top["spent_ns"][0] / of_use["spent_ns"].sum()
-            told = {"detail": top["detail"][0], "detail_share": share}
-            said.append(Finding("evidence", "loss", told))
-        said.append(Finding("advice", use.value, {}))
+            said.append(Finding("evidence", "loss", {"detail": detail, "detail_share": share}))
+            if use is Use.COPY and share > _MOSTLY:
+                advised = _copies(detail)
+        said.append(Finding("advice", advised, {}))
     return said
+
+
+def _copies(sort: str) -> str:
+    """Return the key of the advice about copies: pinned memory helps only those from and to a host."""
+    way, _, memory = sort.partition(" ")
+    if memory == "unified":
+        return Use.PAGES.value
+    return {"DtoD": "copy_on_device", "PtoP": "copy_between_devices"}.get(way, Use.COPY.value)

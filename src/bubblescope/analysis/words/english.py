@@ -263,6 +263,15 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",
     ("evidence", "loss"): "Of all such time, {detail_share} is of {detail}.",
     **{("advice", use.value): text for use, text in DEVICE_ADVICE.items()},
+    ("headline", "copy_on_device"): "Copy less within devices.",
+    ("advice", "copy_on_device"): (
+        "Make fewer copies of tensors: one memory layout throughout (contiguous, channels last), "
+        "views, operations in place, fused kernels."
+    ),
+    ("headline", "copy_between_devices"): "Copy less between devices.",
+    ("advice", "copy_between_devices"): (
+        "Copy ahead, on a stream of its own, or keep on one device what is used together."
+    ),
 }
 """By role and key of a finding; the fields are its values."""
 
