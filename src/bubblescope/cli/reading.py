@@ -11,6 +11,7 @@ from rich.text import Text
 from bubblescope.cli.console import Bar, err
 from bubblescope.cli.values import NUMBERS, Parsed
 from bubblescope.cli.workers import chosen, with_workers
+from bubblescope.model.arrays import reuse
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
 from bubblescope.schedules import torch_csv
@@ -164,6 +165,7 @@ def read(
         engine: Where to read, if the options do not say it any more.
         options: The others.
     """
+    reuse()
     with Bar(quiet=quiet) as bar, engine or chosen(options) as workers:
         how = cast("LoadOptions", options)
         how["engine"] = workers
