@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import zlib
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+
+from bubblescope.sources.packed_head import read_head
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ _BY_NAME: Final = {
         "export_type=[ExportType.Db], or export it with `msprof --export=on --type=db`"
     ),
 }
-_HEAD_BYTES: Final = 4096
+_HEAD_BYTES: Final = 4096  # packed, the first 64 may be no text yet
 
 
 def near_miss(path: Path) -> str | None:
@@ -70,11 +70,7 @@ def near_miss(path: Path) -> str | None:
         if re.fullmatch(pattern, path.name):
             return said
     try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+        head = read_head(path, _HEAD_BYTES).translate(None, b" \t\r\n")
     except OSError:
         return None
-    with suppress(zlib.error):
-        head = zlib.decompressobj(wbits=31).decompress(head)
-    head = head.translate(None, b" \t\r\n")
     return next((said for sign, said in _BY_HEAD.items() if head.startswith(sign)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bubblescope.sources.kineto.head import read_head
+from bubblescope.sources.packed_head import read_head
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

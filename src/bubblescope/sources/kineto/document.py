@@ -22,7 +22,7 @@ import msgspec
 
 from bubblescope.model.bounds import UNDECODABLE, Device, Int32, Int64, Time
 from bubblescope.model.errors import SourceError, reason
-from bubblescope.sources.kineto.head import GZIP, packed
+from bubblescope.sources.packed_head import GZIP, packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

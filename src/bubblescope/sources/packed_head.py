@@ -1,4 +1,4 @@
-"""The beginning of a trace, which may be packed."""
+"""The beginning of a file, which may be packed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GZIP: Final = b"\x1f\x8b"
 
 
 def packed(path: Path) -> bool:
-    """Say whether a trace is packed.
+    """Say whether a file is packed.
 
     Raises:
         OSError: The file cannot be read.
@@ -22,7 +22,7 @@ def packed(path: Path) -> bool:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """Return the first bytes of a trace, unpacked if it is packed.
+    """Return the first bytes of a file, unpacked if it is packed.
 
     Raises:
         OSError: The file cannot be read.
