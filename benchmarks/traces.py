@@ -2,10 +2,10 @@
 
     python benchmarks/traces.py FOLDER [--index benchmarks/traces.toml] [--jobs 2]
 
-Nothing is fetched: FOLDER holds a folder for each repository, named as the index names it, with the
-files where the repository has them. The index tells where each trace is from; files of the folder that
-it does not name have rows of their own. Every trace is given to `bubblescope report` and `bubblescope
-why` as a user would, and what they end with is what the table has.
+Nothing is fetched (`benchmarks/gallery.py` does): FOLDER holds a folder for each repository, named as
+the index names it, with the files where the repository has them. The index tells where each trace is
+from; files of the folder that it does not name have rows of their own. Every trace is given to
+`bubblescope report` and `bubblescope why` as a user would, and what they end with is in the table.
 
 Two things are counted again from the file alone, with nothing of bubblescope, and compared:
 
@@ -81,25 +81,28 @@ class Origin(NamedTuple):
     traces: list[Trace]
 
 
-def origins(folder: Path, index: Path | None) -> list[Origin]:
-    """Return what the index names of the folder, and last what it does not, a row for each file."""
-    known = tomllib.loads(index.read_text("utf-8")) if index else {}
-    found, named = [], set()
+def origins(folder: Path, known: dict[str, Any]) -> list[Origin]:
+    """Return what a folder holds of the traces that an index names."""
+    found = []
     for origin in known.get("origin", []):
         home, traces = folder / origin["folder"], []
         for trace in origin["trace"]:
             paths = [path for one in trace["paths"] for path in sorted(home.glob(one))]
             if paths:
-                named |= {file for path in paths for file in [path, *path.rglob("*")]}
                 told = (trace.get(key, "") for key in ("holds", "checked"))
                 traces.append(Trace(trace["name"], paths, *told))
         if traces:
             found.append(Origin(origin["name"], origin["commit"], origin["licence"], traces))
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path not in named)
-    if files:
-        rest = [Trace(str(path.relative_to(folder)), [path]) for path in files]
-        found.append(Origin("not in the index", "", "", rest))
     return found
+
+
+def unnamed(folder: Path, found: list[Origin]) -> list[Origin]:
+    """Return the files of a folder that are of no trace of these, a row for each."""
+    paths = [path for origin in found for trace in origin.traces for path in trace.paths]
+    named = {file for path in paths for file in [path, *path.rglob("*")]}
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path not in named)
+    rest = [Trace(str(path.relative_to(folder)), [path]) for path in files]
+    return [Origin("not in the index", "", "", rest)] if rest else []
 
 
 def asked(command: str, trace: Trace) -> tuple[int, dict[str, Any] | None, str]:
@@ -246,7 +249,8 @@ def kineto(path: Path) -> list[tuple[Any, int, int]]:
     packed = path.read_bytes()
     text = gzip.decompress(packed) if packed[:2] == b"\x1f\x8b" else packed
     events = json.loads(text.decode("utf-8", "replace"), parse_float=_thousandfold, strict=False)
-    events = events["traceEvents"] if isinstance(events, dict) else events
+    if isinstance(events, dict):
+        events = events.get("traceEvents", [])  # execution traces may lie beside, which have none
     return [
         ((str(path), event.get("pid")), ns(event["ts"]), ns(event["ts"]) + ns(event["dur"]))
         for event in events
@@ -351,7 +355,9 @@ def main() -> None:
     if not given.folder.is_dir():
         parser.error(f"{given.folder} is no folder")
     with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
-        found = origins(given.folder, given.index)
+        known = tomllib.loads(given.index.read_text("utf-8")) if given.index else {}
+        found = origins(given.folder, known)
+        found += unnamed(given.folder, found)
         rows = [pool.map(row, origin.traces) for origin in found]  # all at once
         for origin, told in zip(found, rows, strict=True):
             print(table(origin, told), end="\n\n", flush=True)
