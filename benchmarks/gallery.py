@@ -7,7 +7,7 @@
 Files come with git from the repository and the commit that the index names, and only those that a trace
 consists of. What lies in the folder already is not fetched again, and without a network that is enough.
 Each trace gets what `bubblescope view` makes of it, and `index.html` has the table with a link to each
-page: a folder to look through, or to put on a web server.
+page: a folder to look through, or to put on a web server. `--pictures` adds a picture of each page.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ def main() -> None:
         default="https://github.com/{name}",
         help="where repositories are, with {name} (owner/name) or {folder} (owner+name)",
     )
+    parser.add_argument("--pictures", action="store_true", help="also of each page, with Chromium")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -157,6 +158,11 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "index.html").write_text(overview(sections), "utf-8")
     print(f"wrote {given.out / 'index.html'}")
+    if given.pictures:
+        sys.path.append(str(INDEX.parents[1]))
+        from docs.building.pictures import photographs  # noqa: PLC0415  needs playwright
+
+        photographs([given.out / one.page for _, shown in sections for one in shown if one.page])
     sys.exit(0 if had == asked else 1)
 
 

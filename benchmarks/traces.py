@@ -161,7 +161,7 @@ def row(trace: Trace) -> list[str]:
         told.append("times are the host's")
     why_code, why, why_error = asked("why", trace)
     if why is not None:
-        told += [one["text"] for one in why["findings"] if one["role"] == "verdict"][:1]
+        told += [one["text"] for one in why["findings"] if is_of_idle_time(one)][:1]
     else:
         told.append(f"why: {why_error}")
     codes = str(code) if code == why_code else f"{code}, why {why_code}"
@@ -174,6 +174,11 @@ def row(trace: Trace) -> list[str]:
         codes,
         " ".join(checked) or "–",
     ]
+
+
+def is_of_idle_time(finding: dict[str, Any]) -> bool:
+    """Return whether a finding is a verdict on idle time: a step's own length may come before it."""
+    return finding["role"] == "verdict" and finding["key"] != "whole_step"
 
 
 def _device(spent: dict[str, Any]) -> str:
@@ -278,7 +283,7 @@ def ns(time: float | _Thousandth) -> int:
 
 def nsight(path: Path) -> list[tuple[Any, int, int]]:
     """Return device, start and end of what devices did in an export of Nsight Systems."""
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as file:
         tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
         found = []
         for what in NSIGHT_WORK:
@@ -295,7 +300,7 @@ def ascend(path: Path) -> list[tuple[Any, int, int]]:
     """Return device, start and end of what devices did in the databases of torch_npu or msprof."""
     found = []
     for file in sorted(path.rglob("*profiler_*.db")) if path.is_dir() else [path]:
-        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as base:
+        with closing(sqlite3.connect(f"file:{file}?immutable=1", uri=True)) as base:
             tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master")}
             rows = base.execute(ASCEND_WORK)
             found += [((file, device), start, end) for device, start, end in rows]

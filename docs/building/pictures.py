@@ -74,6 +74,17 @@ def make(pages: list[Path], made: Path, root: Path) -> None:
                         shutil.copyfile(folder / name, kept)
 
 
+def photographs(pages: list[Path]) -> None:
+    """Write a picture `X.html.png` beside each page `X.html`, as it opens.
+
+    Raises:
+        RuntimeError: There is no Chromium on this machine.
+    """
+    with _browser() as browser:
+        for page in pages:
+            _photograph(browser, page, page.with_name(f"{page.name}.png"))
+
+
 @contextmanager
 def _browser() -> Iterator[Any]:
     """Yield a headless Chromium.

@@ -1,4 +1,4 @@
-"""The gallery of public traces: one command fetches one at its commit, tells its verdict and shows it."""
+"""The gallery of public traces: one command fetches one, tells its verdict and shows its page."""
 
 from __future__ import annotations
 

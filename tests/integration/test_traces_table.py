@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 
@@ -102,6 +103,15 @@ def test_a_report_that_says_something_else_than_the_file_is_found_out(
     assert script.again(script.Trace("", [path]), told(idle_ns)).endswith(f"0.002 ms, {same}.")
 
 
+def test_the_verdict_is_on_idle_time(script):
+    findings = [
+        {"role": "verdict", "key": "whole_step"},
+        {"role": "evidence", "key": "outside"},
+        {"role": "verdict", "key": "causes"},
+    ]
+    assert [script.is_of_idle_time(one) for one in findings] == [False, False, True]
+
+
 def test_times_since_1970_are_counted_to_the_nanosecond(script, tmp_path):
     event = '{"ph": "X", "cat": "kernel", "pid": 0, "ts": %s, "dur": %s}'
     since = "1750000000000000"
@@ -131,3 +141,25 @@ def test_every_trace_of_the_index_says_where_it_is_from(script):
         assert origin["licence"]
         assert origin["folder"] == origin["name"].replace("/", "+")
         assert all(trace["name"] and trace["paths"] for trace in origin["trace"])
+
+
+def test_the_page_has_a_row_of_every_trace_of_the_index_at_its_commit(script):
+    index = script.tomllib.loads((ROOT / "benchmarks" / "traces.toml").read_text("utf-8"))
+    page = (ROOT / "docs" / "traces.md").read_text("utf-8")
+    rows = set()
+    for section in page.split("\n### ")[1:]:
+        title, *lines = section.splitlines()
+        name, commit = re.match(r"\[(.+?)\]\(.*\) at `(\w{12})`", title).groups()
+        rows |= {(name, commit, line.split(" | ")[0][2:]) for line in lines if line[:2] == "| "}
+    rows = {row for row in rows if row[2] != "trace"}
+    indexed = [
+        (one["name"], one["commit"][:12], trace)
+        for one in index["origin"]
+        for trace in one["trace"]
+    ]
+    assert rows == {(name, commit, trace["name"]) for name, commit, trace in indexed}
+    assert f"The table has {len(rows)} rows." in page
+    assert f"{page.count('| refused: ')} traces are refused" in page
+    assert f"For {page.count(', the same.')} rows the script counted" in page
+    # A page of the gallery is named after its trace: no two of a repository may have one name.
+    assert len({(name, trace["name"].lower()) for name, _, trace in indexed}) == len(indexed)
