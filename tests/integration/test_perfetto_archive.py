@@ -22,7 +22,7 @@ from bubblescope.facade import write
 from bubblescope.model.errors import SourceError
 from bubblescope.render.traces.perfetto_archive import MANIFEST, OURS
 from places import ROOT, SHARED
-from synthetic import the_only_versionf_the_only_versionb
+from synthetic import one_f_one_b
 from trace_processor import opened
 
 CLOCKS = {
@@ -183,7 +183,7 @@ def test_raw_traces_are_as_they_were(run, archive):
         assert members[f"rank{rank:05d}/rank{rank}.json"] == plain
 
 
-def test_offsets_put_all_ranks_on_the_only_versionclock(run, archive):
+def test_offsets_put_all_ranks_on_one_clock(run, archive):
     """Kernels of raw traces, moved by the offsets, are where the timeline has them."""
     said, members = read(archive)
     kernels = bubblescope.load(run, clock="solve", activities=True).timeline.activities
@@ -226,9 +226,7 @@ def test_perfettos_reader_finds_everything_in_it(run, tmp_path):
 
 
 def test_a_run_without_such_traces_is_there_alone(tmp_path):
-    said, members = read(
-        write(the_only_versionf_the_only_versionb(), tmp_path / "run.perfetto.tar")
-    )
+    said, members = read(write(one_f_one_b(), tmp_path / "run.perfetto.tar"))
     PUBLISHED(said)
     assert {*members} == {MANIFEST, OURS}
 
@@ -239,7 +237,7 @@ def test_chosen_ranks_bring_their_traces_only(run, tmp_path):
     assert {*members} == {MANIFEST, OURS, "rank00001/rank1.json"}
 
 
-def test_a_trace_that_is_gthe_only_versionis_said_in_a_sentence(run, tmp_path):
+def test_a_trace_that_is_gone_is_said_in_a_sentence(run, tmp_path):
     saved = bubblescope.load(run).save(tmp_path / "run.bubbles.parquet")
     moved = bubblescope.load(saved)
     contents = tuple(
