@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.model import language
+from bubblescope.render.text.by_width import ByWidth
 from bubblescope.render.text.wide import Wide, is_wide
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def translated(shown: Any) -> Any:
         other = copy(shown)
         other.renderable = translated(shown.renderable)
         return other
+    if isinstance(shown, ByWidth):
+        return ByWidth(translated(shown.roomy), translated(shown.narrow))
     return _table(shown) if isinstance(shown, Table) else shown
 
 
