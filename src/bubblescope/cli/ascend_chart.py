@@ -150,7 +150,8 @@ def cluster(
 ) -> None:
     """Do what `msprof-analyze cluster -m pp_chart` does.
 
-    It takes the same options. Unlike it, this writes into a copy of the profiles; --in-place writes into them.
+    It takes the same options. Unlike it, this writes into a copy of the profiles; --in-place writes
+    into them.
     """
     if mode != "pp_chart":
         raise click.UsageError(

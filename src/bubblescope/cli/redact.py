@@ -58,8 +58,8 @@ def redact(
 ) -> None:
     """Write a run that can be shared: names and paths replaced.
 
-    Hosts and shapes are replaced too, every number is kept, and all commands give the same answers for the
-    file as for the traces.
+    Hosts and shapes are replaced too, every number is kept, and all commands give the same answers
+    for the file as for the traces.
     """
     agree(output_path(paths, output, ""), "parquet")
     if dictionary is not None:

@@ -88,7 +88,7 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
     def _conditions(self) -> RenderableType:
         """Return what has to be so for the shorter ends of ranges, a line each; nothing of none."""
         marks = self._marks()
-        if len(marks) < 2:  # noqa: PLR2004  one needs no number
+        if len(marks) < 2:
             said = (f"the shorter end of a range is reached if {condition}" for condition in marks)
             return Group(*(Text(one, "dim") for one in said))
         lines = Table.grid(padding=(0, 1))
