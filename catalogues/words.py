@@ -17,6 +17,8 @@ WORDS: Final = (
     "{numbers} and {count} more",
     "{replicas:listed} with {ranks:listed}",
     "needs:",
+    "other",
+    "latency",
     "less",
     "reads",
     "writes",

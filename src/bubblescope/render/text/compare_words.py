@@ -103,9 +103,7 @@ def _because(comparison: Comparison, difference: float) -> str:
     if not comparison.pipelined:
         return f", the largest change: {most.name} ({units.signed(most.difference or 0)} a rank)"
     what = "busy" if most.group == "kind" or most.name == "busy" else "idle"
-    said = (
-        f", the largest change: {name_of(most)} ({units.signed(most.difference or 0)} {what} a rank)"
-    )
+    said = f", the largest change: {name_of(most)} ({units.signed(most.difference or 0)} {what} a rank)"
     stage = next(iter(comparison.group("stage")), None)
     if stage is not None and _toward(stage, difference) > 0:
         longer = "longer" if difference > 0 else "shorter"

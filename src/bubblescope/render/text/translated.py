@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _LONG: Final = range(10, 13)
-"""Columns of a terminal that a title takes which is divided in the middle, such as the name of a rate."""
+"""Columns that a title takes which is divided in the middle, such as the name of a rate."""
 
 
 class Verbatim(Text):
