@@ -50,6 +50,41 @@ GUIDES: Final = {
 _KEYED: Final = frozenset({"inferred", "definitions", "unknown", "values", "order"})
 """Objects whose keys are data."""
 
+_UNSEEN: Final = {
+    "backend": "string",
+    "certainty": "number",
+    "description": "string",
+    "device_name": "string",
+    "edp": "integer",
+    "ep": "integer",
+    "etp": "integer",
+    "lost": "integer",
+    "name": "string",
+    "offset_ns": "integer",
+    "order.*": "string",
+    "pair_chunk": "integer",
+    "pair_microbatch": "integer",
+    "pair_stage": "integer",
+    "pattern": "string",
+    "peer": "integer",
+    "persistence": "number",
+    "pp": "integer",
+    "problem": "string",
+    "rank": "integer",
+    "reason": "string",
+    "recorded_by": "string",
+    "replayed_steps": "array",
+    "replicas": "array",
+    "role": "string",
+    "sequence_length_correlation": "number",
+    "slow_rank": "object",
+    "slow_share": "number",
+    "step_ns": "integer",
+    "total": "integer",
+    "utilization": "object",
+}
+"""Types of keys that are null in the answers about all examples, such as the names of real devices."""
+
 
 def answers(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what each command prints of the example traces.
@@ -82,6 +117,8 @@ def of_examples(root: Path) -> dict[str, dict[str, Any]]:
 def _schema(values: list[Any], key: str = "") -> dict[str, Any]:
     """Return a schema that all of some values meet."""
     kinds = {_kind(value) for value in values}
+    if kinds <= {"null"} and key in _UNSEEN:
+        kinds.add(_UNSEEN[key])
     if "integer" in kinds and "number" in kinds:
         kinds.remove("integer")
     schema: dict[str, Any] = {}
@@ -91,7 +128,7 @@ def _schema(values: list[Any], key: str = "") -> dict[str, Any]:
     lists = [one for value in values if isinstance(value, list) for one in value]
     if objects and key in _KEYED:
         schema["additionalProperties"] = _schema(
-            [one for value in objects for one in value.values()]
+            [one for value in objects for one in value.values()], f"{key}.*"
         )
     elif objects:
         names = list(dict.fromkeys(name for value in objects for name in value))

@@ -278,7 +278,7 @@ class TestWhatIfs:
     @pytest.mark.parametrize(
         ("question", "words"),
         [
-            ("--stage 9=0.5", "no task is of stage 9"),
+            ("--stage 9=0.5", "the run has no stage 9"),
             ("--stage two", "is not like 2=0.5"),
             ("--move 1@0:1", "needs --layers"),
             ("--without nonsense", "cannot be without"),

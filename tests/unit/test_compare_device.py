@@ -195,7 +195,7 @@ def test_without_steps_captures_are_compared(stepped):
     assert {one.certain for one in found.changes} == {None}
     assert found.headline() == (
         "B is 7.00 % slower than A (no noise known): the capture takes 214.0 ms instead of 200.0 ms, "
-        "mostly because of host late: in operators (+14.00 ms a rank)."
+        "the largest change: host late: in operators (+14.00 ms a rank)."
     )
     assert "whole capture" in str(found)
 
@@ -487,7 +487,7 @@ def test_the_command(files):
         assert len(line) <= 80
         assert "…" not in line
     said = re.sub(r"\s+", " ", done.stdout)
-    assert "mostly because of host late: loading data (+5.000 ms a rank)" in said
+    assert "the largest change: host late: loading data (+5.000 ms a rank)" in said
     assert "no pipeline · 1 rank · 3 steps" in said
     everything = run("a.parquet", "b.parquet", "--all", cwd=files).stdout
     assert len(everything.splitlines()) >= len(done.stdout.splitlines())

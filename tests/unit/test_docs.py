@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
+import textwrap
 from functools import cache
+from itertools import pairwise
 
 import pytest
 
@@ -109,6 +113,22 @@ def test_the_reference_has_every_public_name():
                 assert f":: {module}.{name}\n" in page
 
 
+def test_what_is_said_of_an_attribute_does_not_begin_like_a_type():
+    """Sphinx takes what stands before a colon in an attribute's own text for its type."""
+    for module in reference.PUBLIC:
+        for name in reference.public(found(module)):
+            thing = getattr(found(module), name)
+            if not inspect.isclass(thing) or not thing.__module__.startswith("bubblescope"):
+                continue
+            [definition] = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
+            texts = [one.value.value for before, one in pairwise(definition.body)
+                     if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(one, ast.Expr)
+                     and isinstance(one.value, ast.Constant)]  # fmt: skip
+            assert [
+                text for text in texts if re.match(r"[^`]*:(\s|$)", text.partition("\n")[0])
+            ] == [], f"{module}.{name}"
+
+
 @pytest.fixture(scope="module")
 def schemas():
     return json_schemas.of_examples(ROOT)
@@ -128,6 +148,14 @@ def test_a_schema_is_met_by_what_it_was_made_of(schemas):
         assert problem(answer, schemas[command]) is None
     assert problem({"schema": "bubblescope.report/1"}, schemas["report"]) is not None
     assert json.dumps(schemas)
+
+
+def test_every_key_of_the_json_has_a_type(schemas):
+    """Also one that is null in the answers about all examples."""
+    for name, schema in schemas.items():
+        kinds = dict(json_schemas.paths(schema))
+        untold = [path for path, kind in kinds.items() if kind in {"null", "array of null"}]
+        assert untold == [], name
 
 
 def problem(value, schema, path="$"):

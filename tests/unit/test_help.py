@@ -98,6 +98,12 @@ def test_an_option_has_one_name_everywhere():
     assert short["--quiet"] == {("-q",)}
 
 
+@pytest.mark.parametrize("path", ALL, ids=named)
+def test_every_help_says_how_to_choose_the_language(path):
+    shown = ALL[path].get_help(click.Context(ALL[path], info_name=named(path), terminal_width=80))
+    assert "--lang [en|zh]" in shown
+
+
 def test_json_and_output_are_spelt_alike():
     for path, command in RUN.items():
         for option in options_of(command):

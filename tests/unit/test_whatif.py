@@ -298,7 +298,7 @@ def test_a_schedule_may_be_a_plan_of_a_file(run, tmp_path):
             "zb-v has 8",
         ),
         (("--stage", "2"), "is not like 2=0.5"),
-        (("--stage", "9=0.5"), "no task is of stage 9"),
+        (("--stage", "9=0.5"), "the run has no stage 9"),
         (("--move", "1@3:0"), "--layers"),
         (("--move", "1-3-0", "--layers", "8,8,8,8"), "is not like"),
         (("--layers", "x", "--move", "1@3:0"), "is not like"),

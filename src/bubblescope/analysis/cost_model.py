@@ -10,6 +10,7 @@ import polars as pl
 
 from bubblescope.analysis.chained import settled
 from bubblescope.analysis.plan_replays import Costs, replays_of
+from bubblescope.analysis.prediction import all_of
 from bubblescope.analysis.slow_devices import SlowDevices, even
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind, Lane
@@ -329,7 +330,7 @@ class Model(NamedTuple):
             found = [
                 (
                     model.linked(delay),
-                    " and ".join(part for part in (words, link) if part),
+                    all_of(words, link),
                 )
                 for model, words in found
                 for delay, link in (ends if seen.min() < seen.max() else ends[:1])

@@ -21,7 +21,7 @@ CLOSE: Final = 0.01
 """Ends of a range of guesses that are no further apart, as a share, are one number, and less sure."""
 
 BY_CHANCE: Final = (
-    "operations, which scatter much, happen to be short; more steps would make it more certain"
+    "operations, which scatter much, happen to be short (more steps would make it more certain)"
 )
 
 HOST_AHEAD: Final = "a host that keeps ahead of its device"
@@ -54,6 +54,11 @@ NEEDS: Final[dict[Use, str]] = {
     Use.PAGES: "memory that is on the device before it is used",
 }
 """What it takes to be rid of a class of the device's time."""
+
+
+def all_of(*conditions: str) -> str:
+    """Return conditions that must all hold, as one; empty ones are left out."""
+    return "; ".join(filter(None, conditions))
 
 
 class Prediction(NamedTuple):
@@ -111,7 +116,7 @@ class Prediction(NamedTuple):
             error=self.error - self.chance,
             chance=0.0,
             best_ns=round(best * max(0.0, 1 - self.chance)),
-            best_if=" and ".join(part for part in (self.best_if, BY_CHANCE) if part),
+            best_if=all_of(self.best_if, BY_CHANCE),
         )
 
     def or_else(self, other: Prediction, condition: str, otherwise: str) -> Prediction:
@@ -136,7 +141,7 @@ class Prediction(NamedTuple):
         if shortest is not longest:
             words.append(condition if shortest is self else otherwise)
         said = longest._replace(error=error, best_ns=None, best_if="")
-        return said.down_to(min(ends), " and ".join(word for word in words if word))
+        return said.down_to(min(ends), all_of(*words))
 
     @property
     def saved_ns(self) -> int:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.prediction import all_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -153,10 +155,10 @@ class SlowDevices(NamedTuple):
             words = self._words(chosen) if suspects else ""
             apart = _apart(dense / slow, wide)
             if apart.any():
-                even = "what the first and last stage take beyond others is their layers'"
-                end = "what the first and last stage take beyond others is no layer's"
-                found.append(Reading(slow, np.zeros(stages), _and(words, even)))
-                found.append(Reading(slow, apart, _and(words, end)))
+                even = "the layers of the first and last stage take longer than others"
+                end = "the first and last stage take longer for what is no layer, such as a loss"
+                found.append(Reading(slow, np.zeros(stages), all_of(words, even)))
+                found.append(Reading(slow, apart, all_of(words, end)))
             else:
                 found.append(Reading(slow, apart, words))
         return found
@@ -172,7 +174,7 @@ class SlowDevices(NamedTuple):
 
     def _words(self, chosen: Sequence[tuple[int, ...]]) -> str:
         if not chosen:
-            return "what takes long is layers, not devices"
+            return "slow stages have more to compute; no device is slow"
         ranks = sorted({rank for held in chosen for stage in held for rank in self.ranks[stage]})
         if len(ranks) == 1:
             return f"rank {ranks[0]} is a slow device"
@@ -269,7 +271,3 @@ def _apart(dense: Shares, wide: NDArray[np.bool_]) -> Shares:
 def _usual(dense: Shares) -> float:
     """Return the lower median, which one stage in two that takes long does not lift."""
     return float(np.quantile(dense, 0.5, method="lower"))
-
-
-def _and(one: str, other: str) -> str:
-    return f"{one} and {other}" if one else other

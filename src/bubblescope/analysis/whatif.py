@@ -44,6 +44,7 @@ from bubblescope.analysis.prediction import (
     NEEDS,
     NOT_AHEAD,
     Prediction,
+    all_of,
     ranked,
 )
 from bubblescope.analysis.slow_devices import SlowDevices, depth_of, even
@@ -234,10 +235,10 @@ class WhatIf:
             ScheduleError: There is no such stage or rank, or the factor is negative.
         """
         run = self._counterfactuals.run
-        numbers = {"stage": run.stage, "rank": run.rank}[what]
-        own = numbers == number
+        present = {"stage": run.stage, "rank": run.rank}[what]
+        own = present == number
         if not own.any():
-            raise ScheduleError(f"no task is of {what} {number}; there are {_some(numbers)}")
+            raise ScheduleError(f"the run has no {what} {number}; it has {_some(present)}")
         if not 0 <= factor < float("inf"):
             raise ScheduleError(f"a time cannot be {factor:g} times as long")
         scaled = np.where(own, np.round(run.duration_ns * factor), run.duration_ns)
@@ -503,7 +504,7 @@ class WhatIf:
             ]
             ends.append(end(guesses, key=_time))
         (predicted, longest, _), (best, shortest, guess) = ends
-        words = " and ".join(part for part in (shortest.reading.words, guess) if part)
+        words = all_of(shortest.reading.words, guess)
         chance = longest.error(plan) + self._scatter
         if not shortest.reading.words and predicted - best <= CLOSE * predicted:
             chance, best = chance + 1 - best / predicted, predicted
@@ -584,7 +585,7 @@ class WhatIf:
             shorter = _in_run(run, spent_inside(self._known(), inside)) if inside else None
             for times, reading_words in resized:
                 length = found.replay_with(left, shorter, times).step_ns
-                words = " and ".join(part for part in (condition, reading_words) if part)
+                words = all_of(condition, reading_words)
                 played.append((length, (shorter, times), words))
         _, (shorter, times), _ = max(played, key=_time)
         best, _, words = min(played, key=_time)
@@ -770,7 +771,7 @@ def _called(name: str | Plan) -> str:
 
 def _title(name: str, plan: Plan) -> str:
     free = name in SCHEDULES and SCHEDULES[name].any_chunks
-    return f"{name}, {plan.chunks} chunks" if free else name
+    return f"{name}, {units.count(plan.chunks, 'chunk')}" if free else name
 
 
 def _counted(plan: Plan) -> str:

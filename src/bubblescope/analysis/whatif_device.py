@@ -31,6 +31,7 @@ from bubblescope.analysis.prediction import (
     NO_WAITING,
     NOT_AHEAD,
     Prediction,
+    all_of,
     ranked,
 )
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
@@ -252,7 +253,7 @@ class DeviceWhatIf:
             predicted,
             1 - predicted / self.step_ns if self.step_ns else 0.0,
             self._error,
-        ).down_to(shortest, " and ".join(conditions))
+        ).down_to(shortest, all_of(*conditions))
 
     def _mean(self, of_devices: pl.Expr, steps: pl.DataFrame | None = None) -> int:
         """Return the mean over steps of what an expression makes of a step's devices."""

@@ -28,13 +28,13 @@ from bubblescope.model.version import __version__
 _OURS: Final = {
     "ascend": ("ascend_chart", "Write what Ascend's own tools make of NPU profiles."),
     "compare": ("compare", "Show what changed between two runs, and whether it is noise."),
-    "dataset": ("dataset", "Write a run of any size as Parquet that is read in part."),
+    "dataset": ("dataset", "Write a run of any size as Parquet that can be read in part."),
     "demo": ("demo", "Train a small pipeline here, record it, and show the result."),
     "export": ("export", "Write a run for another program, or as a picture or table."),
     "formats": ("formats", "List the formats that can be read and written."),
     "info": ("info", "Describe traces: format, hosts, ranks, steps, what was lost."),
     "kernels": ("kernels", "Print which kernels ran, how long, and what makes a rank slow."),
-    "mcp": ("mcp", "Answer AI agents by the Model Context Protocol."),
+    "mcp": ("mcp", "Answer AI agents over the Model Context Protocol."),
     "names": ("names", "List the range names in a trace and what each is taken for."),
     "paddle": ("paddle_profile", "Write Paddle's pipeline_profile.json from its worker logs."),
     "record": ("record", "Record a training job as it is, without editing it."),
@@ -138,7 +138,7 @@ class _Commands(click.Group):
     ),
 )
 @click.version_option(__version__, "-V", "--version", prog_name="bubblescope")
-@lang_option(help="Language of reports, messages and helps; by default that of the environment.")
+@lang_option()
 def cli() -> None:
     """The profiler for pipeline-parallel training.
 
@@ -175,7 +175,7 @@ def main() -> NoReturn:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" (see `{context.command_path} --help`)" if context else ""
-        _fail(error.format_message(), 2, hint)
+        _fail(" ".join(error.format_message().split()), 2, hint)  # click lists choices in lines
     except click.Abort:
         _fail("interrupted", 130)
     except OSError as error:

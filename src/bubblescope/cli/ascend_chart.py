@@ -97,7 +97,9 @@ def _shared(command: Any) -> Any:
     help="Folder for the copy that the chart is written into; DIR_pp_chart by default.",
 )
 def pp_chart(folder: Path, output: Path | None, in_place: bool, **options: Any) -> None:
-    """Write the pipeline chart of MindStudio Insight: StepTaskInfo and the transfers' links.
+    """Write the pipeline chart that MindStudio Insight shows.
+
+    That is StepTaskInfo and the links of transfers.
 
     docs/ascend.md lists where it does better than msprof-analyze's pp_chart.
     """
@@ -129,7 +131,7 @@ def pp_chart(folder: Path, output: Path | None, in_place: bool, **options: Any) 
     metavar="N,N,...",
     help="Only these ranks' databases.",
 )
-@click.option("--step_id", type=int, help="Only this step of the profiler's.")
+@click.option("--step_id", type=int, metavar="STEP", help="Only this step of the profiler's.")
 @click.option("--export_type", help="Ignored: a chart is written into the databases.")
 @click.option("--parallel_mode", help="Ignored: one process does it.")
 @click.option("--force", is_flag=True, help="Ignored: owner, size and rights are not checked.")
@@ -146,9 +148,10 @@ def cluster(
     others: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Do what `msprof-analyze cluster -m pp_chart` does, with its options.
+    """Do what `msprof-analyze cluster -m pp_chart` does.
 
-    Unlike it, this writes into a copy of the profiles; --in-place writes into them.
+    It takes the same options. Unlike it, this writes into a copy of the profiles; --in-place writes
+    into them.
     """
     if mode != "pp_chart":
         raise click.UsageError(

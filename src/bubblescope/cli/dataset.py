@@ -48,6 +48,7 @@ _OF_READERS: Final = frozenset({"steps", "ranks", "clock"})
 @click.option(
     "--batch",
     type=click.IntRange(min=1),
+    metavar="N",
     default=BATCH,
     show_default=True,
     help="Traces that a worker reads together and writes to one file for each block.",
@@ -55,7 +56,8 @@ _OF_READERS: Final = frozenset({"steps", "ranks", "clock"})
 @click.option(
     "--block-steps",
     type=click.IntRange(min=1),
-    help=f"Steps of a block: who wants one step reads as many. {BLOCK_STEPS} in a new dataset.",
+    metavar="N",
+    help=f"Steps in a block, the least that is read at once; {BLOCK_STEPS} in a new dataset.",
 )
 @click.option("--kernels", is_flag=True, help="With every kernel, copy and fill of the devices.")
 @click.option(
@@ -87,7 +89,7 @@ def dataset(
     quiet: bool,
     **how: Any,
 ) -> None:
-    """Write a run of any size as Parquet that is read in part.
+    """Write a run of any size as Parquet that can be read in part.
 
     Every command reads the folder as it reads traces, and with --steps and --ranks only what it needs
     of it. Given once more, the command goes on where it was interrupted, and reads only traces that

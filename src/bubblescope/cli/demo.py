@@ -29,9 +29,13 @@ from bubblescope.sources import load
     metavar=f"[{'|'.join(LINEAR)}]",
     help="Pipeline schedule.",
 )
-@click.option("--stages", default=4, show_default=True, help="Pipeline stages, each a process.")
-@click.option("--microbatches", default=8, show_default=True, help="Micro-batches per step.")
-@click.option("--steps", default=6, show_default=True, help="Training steps.")
+@click.option(
+    "--stages", default=4, metavar="P", show_default=True, help="Pipeline stages, each a process."
+)
+@click.option(
+    "--microbatches", default=8, metavar="M", show_default=True, help="Micro-batches per step."
+)
+@click.option("--steps", default=6, metavar="N", show_default=True, help="Training steps.")
 @click.option(
     "--sleep-compute",
     "sleep_compute_ms",

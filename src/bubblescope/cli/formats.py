@@ -15,7 +15,11 @@ from bubblescope.sources import SOURCES
 def formats() -> None:
     """List the formats that can be read and written."""
     for name, source in sorted(SOURCES.items()):
-        said = Text.assemble((f"reads   {name:10} ", "none"), (source.summary, "none"))
+        said = Text.assemble(
+            ("reads   ", "none"), (f"{name:13} ", "none"), (source.summary, "none")
+        )
         out.print(said, soft_wrap=True)
     for name, written in FORMATS.items():
-        out.print(Text.assemble((f"writes  {name:10} ", "none"), (written.summary, "none")))
+        out.print(
+            Text.assemble(("writes  ", "none"), (f"{name:13} ", "none"), (written.summary, "none"))
+        )

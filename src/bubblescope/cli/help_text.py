@@ -1,4 +1,4 @@
-"""The helps of commands, in the language of who reads them, and the option that chooses it."""
+"""The help of commands, in the language of who reads them, and the option that chooses it."""
 # ruff: noqa: RUF001  Chinese punctuation is what is meant
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
 
 _ASKED: Final = "bubblescope.language"
-_HELP: Final = "Language of what is printed; by default that of the environment."
+_HELP: Final = "Language of reports, messages and help; by default the environment's (LANG)."
 _WHOLE: Final = 10_000
 """Letters of a command's summary, which is not to be cut before it is translated."""
 _EXTRA: Final = re.compile(r"(.*?)(?:  \[(.*)\])?", re.DOTALL)
@@ -36,7 +36,7 @@ def _speak(context: click.Context, _option: click.Parameter, value: str | None) 
         language.use(value)
 
 
-def lang_option(**how: Any) -> Callable[[_Command], _Command]:
+def lang_option() -> Callable[[_Command], _Command]:
     """Return the option that names the language of all that people are to read."""
     return click.option(
         "--lang",
@@ -44,12 +44,12 @@ def lang_option(**how: Any) -> Callable[[_Command], _Command]:
         is_eager=True,
         expose_value=False,
         callback=_speak,
-        **how,
+        help=_HELP,
     )
 
 
 class HelpText(click.HelpFormatter):
-    """Writes helps; those that are not English as wide as their letters are."""
+    """Writes help; what is not English as wide as its letters are."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         """Write how a command is called."""
@@ -101,7 +101,7 @@ class HelpText(click.HelpFormatter):
 
 
 class Spoken(click.Context):
-    """What a command runs in whose help is to be read in any language."""
+    """What a command runs in whose help can be read in any language."""
 
     formatter_class = HelpText
 
@@ -126,7 +126,7 @@ def spoken(command: click.Command) -> click.Command:
     for one in command.commands.values() if isinstance(command, click.Group) else ():
         spoken(one)
     if not any("--lang" in one.opts for one in command.params):
-        lang_option(hidden=True, help=_HELP)(command)
+        lang_option()(command)
     return command
 
 

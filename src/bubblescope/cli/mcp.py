@@ -19,7 +19,7 @@ from bubblescope.cli.manners import example
 )
 @click.option("--skill", is_flag=True, help="Print how to use the tools, as an Agent Skill.")
 def mcp(folders: tuple[Path, ...], skill: bool) -> None:
-    """Answer AI agents by the Model Context Protocol.
+    """Answer AI agents over the Model Context Protocol.
 
     It speaks on standard input and output. Only traces below the FOLDERs can be read; all that you
     may read yourself if none is given. Nothing is written.

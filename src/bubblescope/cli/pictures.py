@@ -17,7 +17,7 @@ _OPTIONS: Final = {
         "--width",
         metavar="LENGTH",
         help="Of a picture: 84mm, 3.3in, 240pt, 1600px, or column (3.3in) or page (7in). 1600px by "
-        "default, and page in the look of papers.",
+        "default, and page with --look paper.",
     ),
     "look": click.option(
         "--look",
@@ -27,7 +27,7 @@ _OPTIONS: Final = {
     ),
     "title": click.option("--title", help="Of a picture or page: what stands above it."),
     "dpi": click.option(
-        "--dpi", type=float, help="Of a PNG picture: pixels per inch; 300 by default."
+        "--dpi", type=float, metavar="N", help="Of a PNG picture: pixels per inch; 300 by default."
     ),
 }
 """The options that pictures have, by name."""

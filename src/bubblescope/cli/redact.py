@@ -37,14 +37,14 @@ _OWNER_ONLY: Final = 0o600
     "--key-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="What pseudonyms depend on, any bytes: runs that were redacted with one key can be compared. "
-    "By default chance, which is kept nowhere.",
+    help="File with the key of the pseudonyms, any bytes: runs redacted with the same key can be "
+    "compared. By default a random key, which is not kept.",
 )
 @click.option(
     "--dictionary",
     type=click.Path(path_type=Path),
     metavar="FILE.json",
-    help="Also write what each pseudonym stands for, which is for you to keep.",
+    help="Also write what each pseudonym stands for; keep this file to yourself.",
 )
 @click.option("--no-kernels", is_flag=True, help="Without single kernels: a smaller file.")
 @reading
@@ -58,8 +58,8 @@ def redact(
 ) -> None:
     """Write a run that can be shared: names and paths replaced.
 
-    Hosts and shapes are replaced too, every number is kept, and all commands answer of the file as they
-    do of the traces.
+    Hosts and shapes are replaced too, every number is kept, and all commands give the same answers
+    for the file as for the traces.
     """
     agree(output_path(paths, output, ""), "parquet")
     if dictionary is not None:

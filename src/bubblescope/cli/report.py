@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 )
 @paths_argument()
 @json_option
-@click.option("--all", "everything", is_flag=True, help="Show every rank, step and departure.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Show every rank, every step and every departure from the schedule.",
+)
 @click.option(
     "--model",
     type=click.Path(),

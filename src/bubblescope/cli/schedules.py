@@ -18,7 +18,7 @@ def schedules(names: tuple[str, ...], as_json: bool) -> None:
     """List the known schedules with their formulas and sources.
 
     Bubble: idle time of a device in a step, without transfers. Memory: most activations on device
-    i, in micro-batches of a p-th of the model. p devices, m micro-batches, v chunks; f, b, w: times
+    i, in micro-batches of 1/p of the model. p devices, m micro-batches, v chunks; f, b, w: times
     of forward, input gradient and weight gradient; fb of an overlapped pair; Mw: share of the
     activations that a weight gradient needs.
     """

@@ -21,7 +21,13 @@ from bubblescope.render.html.serve.server import Server
 
 
 @click.command(cls=Repeatable, epilog=example("bubblescope serve traces --port 8000 --no-open"))
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; any free one if 0.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    default=0,
+    help="Port; any free one if 0.",
+)
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
 @paged
 def serve(paths: tuple[str, ...], port: int, show: bool, **options: Any) -> None:

@@ -182,6 +182,7 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
     "--weight-memory",
     "weight_share",
     type=click.FloatRange(0, 1),
+    metavar="X",
     default=0.5,
     show_default=True,
     help="Share of a forward's activations that its weight gradient still needs.",
@@ -189,6 +190,7 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
 @click.option(
     "--steps",
     type=click.IntRange(1),
+    metavar="N",
     default=1,
     show_default=True,
     help="Steps; with several, also shows how long a step takes in the steady state.",

@@ -28,16 +28,17 @@ _FEWEST: Final = 4
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
     default=1.0,
     show_default=True,
-    help="Seconds from one picture to the next.",
+    help="Time from one picture to the next.",
 )
 @click.option("--once", is_flag=True, help="Print one picture and end.")
 def watch(folder: Path, interval: float, *, once: bool) -> None:
     """Watch a job while it records: bubble rate, slowest stage.
 
     Reads only what is new. Ends when all recordings have ended, or with Ctrl+C. Where the output is
-    no terminal, the first lines are printed for every new step.
+    not a terminal, the first lines are printed for every new step.
     """
     tail, progress = Tail(folder), RunningJob()
     if once:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--memory",
     type=float,
     metavar="X",
-    help="Activations a device may hold, in micro-batches of a p-th of the model; for advice.",
+    help="Activations a device may hold, in micro-batches of 1/p of the model; for advice.",
 )
 @json_option
 @planned

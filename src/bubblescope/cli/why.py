@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bubblescope.cli.console import Bar, Said, say
-from bubblescope.cli.help_text import asked, lang_option
+from bubblescope.cli.help_text import asked
 from bubblescope.cli.in_pieces import in_pieces
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 @click.option(
     "--all", "everything", is_flag=True, help="Every rank, gap and, in JSON, every stretch."
 )
-@lang_option(help="Language of what is printed; by default that of the environment.")
 @planned
 @reading
 def why(

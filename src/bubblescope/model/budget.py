@@ -29,9 +29,9 @@ class Use(str, Enum):
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"
-    """Exposed: nothing computes meanwhile."""
+    """Exposed communication, while nothing computes."""
     COPY = "copy"
-    """Exposed: nothing computes or communicates meanwhile."""
+    """Exposed copying, while nothing computes or communicates."""
     HOST_AFTER_SYNC = "host_after_sync"
     """The host launched late, for it was blocked in a call when the device fell idle."""
     HOST_DATA = "host_data"
@@ -59,9 +59,9 @@ class Use(str, Enum):
     UNLINKED = "unlinked"
     """It is not known what launched the next operation."""
     COMMUNICATION_HIDDEN = "communication_hidden"
-    """Communication while something computes: no part of the sum."""
+    """Communication while something computes, which is not part of the sum."""
     COPY_HIDDEN = "copy_hidden"
-    """Copying while something computes or communicates: no part of the sum."""
+    """Copying while something computes or communicates, which is not part of the sum."""
 
 
 HIDDEN: Final = (Use.COMMUNICATION_HIDDEN, Use.COPY_HIDDEN)

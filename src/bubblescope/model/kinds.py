@@ -11,7 +11,7 @@ class Kind(str, Enum):
 
     FORWARD = "forward"
     BACKWARD = "backward"
-    """The fused backward: input and weight gradients in one."""
+    """The fused backward, which makes input and weight gradients in one."""
     BACKWARD_INPUT = "backward_input"
     BACKWARD_WEIGHT = "backward_weight"
     FORWARD_BACKWARD = "forward_backward"

@@ -77,7 +77,7 @@ _LOOKS: Final = {
     "ns": re.compile(rf"{_MEASURE}(?: (?:to|±) {_MEASURE})?"),
     "r": re.compile(r"'[^']*'|\"[^\"]*\"|[^\s'\"]+|[(\[{].*[)\]}]", re.DOTALL),
     "numbers": re.compile(_LISTED),
-    "command_path": re.compile(r"bubblescope(?: [a-z]+)?"),
+    "command_path": re.compile(r"bubblescope(?: [a-z-]+)*"),
 }
 """What values look like of which a text tells it: {lost:,} a number, {idle:ns} with its unit, {name!r},
 {ranks:listed} "ranks 0, 2", {ranks:counted} "2 ranks"."""

@@ -251,9 +251,9 @@ def named(name: str) -> Schedule:
     found = meant(name, SCHEDULES)
     if found is None:
         near = nearest(name, SCHEDULES)
-        hint = f"did you mean {near}? The" if near else "the"
+        hint = f" (did you mean {near}?)" if near else ""
         raise ScheduleError(
-            f"{name!r} is not a schedule; {hint} schedules are {', '.join(SCHEDULES)}"
+            f"{name!r} is not a schedule{hint}; the schedules are {', '.join(SCHEDULES)}"
         )
     return SCHEDULES[found]
 

@@ -98,10 +98,10 @@ class Source(Protocol):
     """One trace format."""
 
     name: str
-    """Short name: its module's, or its entry point's."""
+    """Short name, that of its module or of its entry point."""
 
     summary: str
-    """What it reads, in a few words: "Nsight Systems exports (.sqlite, parquetdir, .nsys-rep)"."""
+    """What it reads, in a few words, such as "Nsight Systems exports (.sqlite, .nsys-rep)"."""
 
     def detect(self, path: Path) -> bool:
         """Say whether a file or folder is, or means to be, of this format.

@@ -63,7 +63,7 @@ class Comparison(Face, compare.Comparison, frozen=True, eq=False):
         return Group(*parts)
 
     def headline(self) -> str:
-        """Return in one sentence by how much B is slower or faster, and mostly because of what."""
+        """Return in one sentence by how much B is slower or faster, and what changed most."""
         return headline(self)
 
 

@@ -27,7 +27,7 @@ NOISE: Final = "±: half of the 95 % interval; noise: the interval includes no c
 
 
 def headline(comparison: Comparison) -> str:
-    """Return in one sentence by how much B is slower or faster, and mostly because of what."""
+    """Return in one sentence by how much B is slower or faster, and what changed most."""
     step = comparison.find("overall", "step")
     if step is None or step.difference is None or step.relative is None:
         return "Which run is faster is not known: the steps of at least one cannot be timed."
@@ -101,11 +101,9 @@ def _because(comparison: Comparison, difference: float) -> str:
     if most is None or _toward(most, difference) <= 0:
         return ""
     if not comparison.pipelined:
-        return f", mostly because of {most.name} ({units.signed(most.difference or 0)} a rank)"
+        return f", the largest change: {most.name} ({units.signed(most.difference or 0)} a rank)"
     what = "busy" if most.group == "kind" or most.name == "busy" else "idle"
-    said = (
-        f", mostly because of {name_of(most)} ({units.signed(most.difference or 0)} {what} a rank)"
-    )
+    said = f", the largest change: {name_of(most)} ({units.signed(most.difference or 0)} {what} a rank)"
     stage = next(iter(comparison.group("stage")), None)
     if stage is not None and _toward(stage, difference) > 0:
         longer = "longer" if difference > 0 else "shorter"

@@ -76,7 +76,7 @@ class Info(Face, info.Info, frozen=True, eq=False):
         parts += times_of(timeline)
         parts.append(inferred_of(run))
         parts += [
-            Text.assemble(("clock  ", "cyan"), line, no_wrap=True, overflow="ignore")
+            Text.assemble(("clock  ", "cyan"), *((part, "none") for part in line))
             for line in _certificate(run.clock)
         ]
         return Group(*parts)
@@ -133,8 +133,8 @@ def _moment(utc_ns: int) -> str:
     )
 
 
-def _certificate(clock: ClockReport | None) -> list[str]:
-    """Say on what the clocks of several hosts rest."""
+def _certificate(clock: ClockReport | None) -> list[tuple[str, ...]]:
+    """Say on what the clocks of several hosts rest, in lines of parts."""
     if clock is None:
         return []
     groups = f" in {units.count(clock.groups, 'group')}" if clock.groups else ""
@@ -148,10 +148,10 @@ def _certificate(clock: ClockReport | None) -> list[str]:
         f"{clock.violations_before:,} violated as recorded, {clock.violations_after:,} now; {off}"
     )
     return [
-        evidence,
+        (evidence,),
         *(
-            f"drift of {host}: {ppm:+.3g} parts per million"
+            (f"drift of {host}: {ppm:+.3g} parts per million",)
             for host, ppm in clock.drift_ppm.items()
         ),
-        *(f"tightest: {text}" for text in clock.tightest),
+        *(("tightest: ", text) for text in clock.tightest),
     ]

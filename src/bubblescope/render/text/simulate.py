@@ -34,7 +34,7 @@ _RATES: Final = (
     "Bubble and of V-Half and V-Min. over ideal: the bubble time fraction of Megatron-LM"
 )
 _MEMORY: Final = (
-    "memory: most activations of any device, in micro-batches of a p-th of the model. copies: how "
+    "memory: most activations of any device, in micro-batches of 1/p of the model. copies: how "
     "often the parameters are held"
 )
 _SHOWN: Final = ("makespan", "longest_span", "over_ideal")

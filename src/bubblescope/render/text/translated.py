@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len
 from rich.console import Group
@@ -17,11 +17,16 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.model import language
+from bubblescope.render.text.by_width import ByWidth
 from bubblescope.render.text.wide import Wide, is_wide
 
 if TYPE_CHECKING:
     from rich.table import Column
     from rich.text import Span
+
+
+_LONG: Final = range(10, 13)
+"""Columns that a title takes which is divided in the middle, such as the name of a rate."""
 
 
 class Verbatim(Text):
@@ -47,6 +52,12 @@ def translated(shown: Any) -> Any:
         other = copy(shown)
         other.renderable = translated(shown.renderable)
         return other
+    return _laid_out(shown)
+
+
+def _laid_out(shown: Any) -> Any:
+    if isinstance(shown, ByWidth):
+        return ByWidth(translated(shown.roomy), translated(shown.narrow))
     return _table(shown) if isinstance(shown, Table) else shown
 
 
@@ -65,7 +76,15 @@ def _table(shown: Table) -> Table:
 
 def _column(column: Column) -> Column:
     cells = [translated(cell) for cell in column.cells]
-    return replace(column, header=translated(column.header), _cells=cells)
+    return replace(column, header=_short(translated(column.header)), _cells=cells)
+
+
+def _short(header: Any) -> Any:
+    """Return a title in two lines, where one would be wider than the numbers below it."""
+    if not isinstance(header, Text) or cell_len(header.plain) not in _LONG or "\n" in header.plain:
+        return header
+    middle = len(header) // 2
+    return Wide(f"{header.plain[:middle]}\n{header.plain[middle:]}", style=header.style)
 
 
 def _text(shown: Text) -> Text:

@@ -65,7 +65,7 @@ def heading(folder: Path, figures: Figures) -> Text:
     if not figures.ranks.height:
         return Text(f"{folder} · no recordings yet", "dim")
     count = figures.ranks.height
-    said = [f"{count:,} rank{'s' * (count > 1)}"]
+    said = [units.count(count, "rank")]
     if figures.last_step is None:
         said.append("no step has ended yet")
     else:
@@ -78,7 +78,8 @@ def heading(folder: Path, figures: Figures) -> Text:
         said.append(f"host times{some}")
     if len(figures.closed) == count:
         said.append("ended")
-    return Text.assemble((str(folder), "bold"), " · ", " · ".join(said))
+    parts = (part for one in said for part in ((" · ", "none"), (one, "none")))
+    return Text.assemble((str(folder), "bold"), *parts)
 
 
 def rates_line(figures: Figures) -> Text:
@@ -87,7 +88,10 @@ def rates_line(figures: Figures) -> Text:
     over = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
     lines = [
         Text.assemble(
-            "bubble ", (units.percent(figures.rate), "bold"), f" {figures.definition}", f", {over}"
+            ("bubble ", "none"),
+            (units.percent(figures.rate), "bold"),
+            (f" {figures.definition}", "none"),
+            (f", {over}", "none"),
         )
     ]
     busy = figures.stages
@@ -97,9 +101,12 @@ def rates_line(figures: Figures) -> Text:
         more = busy_ns / float(str(mean)) - 1
         lines.append(
             Text.assemble(
-                "slowest stage ",
+                ("slowest stage ", "none"),
                 (str(slowest), "bold"),
-                f": busy {units.duration(round(busy_ns))} a step, {100 * more:.1f} % over the mean",
+                (
+                    f": busy {units.duration(round(busy_ns))} a step, {100 * more:.1f} % over the mean",
+                    "none",
+                ),
             )
         )
     return Text("\n").join([*lines, Text()])

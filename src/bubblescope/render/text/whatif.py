@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import whatif
 from bubblescope.analysis.whatif_device import CAPTURE, STEP
 from bubblescope.model import units
+from bubblescope.render.text.by_width import ByWidth
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import narrow_table, times_of, warnings_of
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.prediction import Prediction
 
+_LONGEST: Final = len("interleaved-zb, 4 chunks")
+"""Characters of the longest name of a schedule, which is not to be broken."""
 _CLOSE, _NEAR = 0.01, 0.05
 _MEANING: Final = (
     "± is how far the same method is from the measured step when nothing is changed, and for other "
@@ -45,31 +49,53 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
         if not self.predictions:
             nothing = Text("nothing that was tried would make it faster")
             return Group(*times, Text(now), nothing, left_out)
+        table = ByWidth(self._table(beside=True), self._table(beside=False))
+        notes = (Text(_MEANING, "dim"), self._conditions())
+        return Group(*times, Text(now), Text(), table, Text(), *notes, left_out)
+
+    def _table(self, *, beside: bool) -> Table:
+        """Return the answers, and what each needs `beside` it or, where lines are short, below it."""
+        marks = self._marks()
         pipeline = self.span == whatif.WhatIf.span
-        table = narrow_table(
-            "all" if self.span == CAPTURE else "a step",
-            "less",
-            "a micro-batch" if pipeline else "",
-            "±",
-        )
-        table.add_column("with", min_width=17)  # the longest name of a schedule, and a comma
-        table.add_column("needs", style="dim")
+        table = narrow_table("all" if self.span == CAPTURE else "a step")
+        if len(marks) > 1:
+            table.add_column("if")
+        share = "a micro-batch" if beside else "a micro-\nbatch"
+        for title in ("less", share if pipeline else "", "±"):
+            table.add_column(title, justify="right", no_wrap=True)
+        table.add_column("with", min_width=_LONGEST)
+        if beside:
+            table.add_column("needs", style="dim")
         for one in self.predictions:
             first = one is self.predictions[0] and len(self.predictions) > 1
+            below = [Text.assemble(("needs: ", "dim"), (one.needs, "dim"))] if one.needs else []
             table.add_row(
                 _length(one),
+                *([marks.get(one.best_if, "")] if len(marks) > 1 else []),
                 units.duration(one.saved_ns),
                 units.change(-one.saved_share),
                 Text(units.percent(one.error), _style(one.error)),
-                one.change,
-                one.needs,
+                *([one.change, one.needs] if beside else [Group(one.change, *below)]),
                 style="bold" if first else "",
             )
+        return table
+
+    def _marks(self) -> dict[str, str]:
+        """Return a number for each condition of a range."""
         conditions = dict.fromkeys(one.best_if for one in self.predictions if one.best_if)
-        ranges = (f"of a range, the shorter end is reached if {said}" for said in conditions)
-        notes = [_MEANING, *ranges]
-        said = (Text(note, "dim") for note in notes)
-        return Group(*times, Text(now), Text(), table, Text(), *said, left_out)
+        return {condition: str(number) for number, condition in enumerate(conditions, start=1)}
+
+    def _conditions(self) -> RenderableType:
+        """Return what has to be so for the shorter ends of ranges, a line each; nothing of none."""
+        marks = self._marks()
+        if len(marks) < 2:
+            said = (f"the shorter end of a range is reached if {condition}" for condition in marks)
+            return Group(*(Text(one, "dim") for one in said))
+        lines = Table.grid(padding=(0, 1))
+        for condition, mark in marks.items():
+            lines.add_row(Text(mark, "dim"), Text(condition, "dim"))
+        head = "the shorter end of a range is reached if all of this holds:"
+        return Group(Text(head, "dim"), lines)
 
     def headline(self) -> str:
         """Return the first answer in one line."""
@@ -87,7 +113,10 @@ def _length(one: Prediction) -> str:
     """Return what is predicted, as a range if it is one."""
     longest = units.duration(one.predicted_ns)
     shortest = longest if one.best_ns is None else units.duration(one.best_ns)
-    return longest if shortest == longest else f"{shortest} to {longest}"
+    if shortest == longest:
+        return longest
+    (number, unit), of_both = shortest.split(), longest.split()[-1]
+    return f"{number if unit == of_both else shortest} to {longest}"
 
 
 def _style(error: float) -> str:

@@ -17,6 +17,7 @@ from bubblescope.analysis.losses import BETWEEN
 from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.kinds import SHORT, Kind
+from bubblescope.render.text.by_width import ByWidth
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import narrow_table, times_of, warnings_of
 
@@ -88,21 +89,30 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
 
     def _causes(self, ledger: Ledger, shares: Shares) -> RenderableType:
         columns = ("cause", "idle", "share", "cost", "last", "meaning")
-        table = self._table(*columns, left=("cause", "meaning"))
+        beside = self._table(*columns, left=("cause", "meaning"))
+        alone = self._table(*columns[:-1], left=("cause",))
+        meanings = Table.grid(padding=(0, 2))
         costs = {share.cause: share for share in shares.shares}
         for row in ledger.totals().to_dicts():
             cause = Cause(row["cause"])
             share = costs.get(cause)
-            table.add_row(
+            name, meaning = (
                 words.cause_name(cause, self.language),
+                words.meaning(cause, self.language),
+            )
+            cells = (
+                name,
                 units.duration(row["idle_ns"]),
                 units.percent(row["share"]),
                 units.duration(share.cost_ns) if share else "",
                 units.duration(share.last_ns) if share else "",
-                words.meaning(cause, self.language),
-                style="dim" if cause in INHERENT else "",
             )
-        notes = [self._section("causes", table)]
+            style = "dim" if cause in INHERENT else ""
+            beside.add_row(*cells, meaning, style=style)
+            alone.add_row(*cells, style=style)
+            meanings.add_row(Text(name, "dim", no_wrap=True), Text(meaning, "dim"))
+        below = Group(alone, Text(), meanings)
+        notes = [self._section("causes", ByWidth(Padding(beside, (0, 2, 0, 0)), below))]
         least = max(1, shares.step_ns // 100)
         strong = [pair for pair in shares.interactions if abs(pair.cost_ns) >= least]
         for one, other, cost in strong[:3]:
@@ -160,7 +170,7 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
                     step=row["step"],
                 ),
                 "" if row["before"] is None else _task(row["before"]),
-                _task(row["root"]),
+                _task(row["root"], ranked=True),
             )
         if limit == _ROWS or len(gaps) >= self.gap_count:
             return self._section("gaps", grid)
@@ -192,7 +202,9 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
         return Group(title, Padding(body, (0, 0, 1, 2)))
 
 
-def _task(task: dict[str, Any]) -> str:
+def _task(task: dict[str, Any], *, ranked: bool = False) -> Text:
     number = "" if task["microbatch"] is None else str(task["microbatch"])
     stage = "" if task["stage"] is None else f" stage {task['stage']}"
-    return f"{SHORT[Kind(task['kind'])]}{number}{stage} (rank {task['rank']})"
+    rank = f" (rank {task['rank']})" if ranked else ""
+    parts = (f"{SHORT[Kind(task['kind'])]}{number}", stage, rank)
+    return Text.assemble(*((part, "none") for part in parts if part))

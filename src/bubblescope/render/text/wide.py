@@ -59,7 +59,7 @@ class Wide(Text):
         lines = Lines()
         for line in self.split(allow_blank=True):
             for part in line.divide(breaks(line.plain, width)):
-                part.rstrip_end(width)
+                part.rstrip()  # Rich would count letters, and cut a line for the space behind it
                 lines.append(part)
         if (justify := options.get("justify") or self.justify) is not None:
             lines.justify(console, width, justify=justify, overflow=overflow or "fold")
