@@ -368,7 +368,7 @@ def test_without_a_common_clock_there_are_no_cells_and_no_what_if():
 
 def test_a_what_if_that_makes_no_sense_is_refused(tmp_path):
     path = tmp_path / "page.html"
-    with pytest.raises(ScheduleError, match="no task is of stage 9"):
+    with pytest.raises(ScheduleError, match="the run has no stage 9"):
         write(slowed(), path, to="html", whatif=lambda run: run.scaled("stage", 9, 0.5))
     assert not path.exists()
 
@@ -434,7 +434,7 @@ def test_the_command_takes_the_questions_of_whatif(run, tmp_path, asked, name):
     [
         (("--schedule", "zb-v", "--schedule", "zb-h1"), "a run has one schedule"),
         (("--move", "1@3:0"), "--layers"),
-        (("--stage", "9=0.5"), "no task is of stage 9"),
+        (("--stage", "9=0.5"), "the run has no stage 9"),
     ],
 )
 def test_the_command_refuses_what_it_cannot_show(run, tmp_path, asked, words):
