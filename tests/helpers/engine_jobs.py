@@ -65,12 +65,16 @@ def fail_twice(job):
     return number
 
 
-def count_up(path):
-    """Return how often this was done to a file before."""
-    path = Path(path)
-    before = int(path.read_text())
-    path.write_text(str(before + 1))
-    return before
+def count_up(folder):
+    """Return how often this was done in a folder before, also when it is done twice at once."""
+    before = 0
+    while True:
+        try:
+            (Path(folder) / str(before)).touch(exist_ok=False)
+        except FileExistsError:
+            before += 1
+        else:
+            return before
 
 
 def large(size):
