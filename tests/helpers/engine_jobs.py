@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from itertools import count
 from pathlib import Path
 
 from bubblescope.model.errors import SourceError
@@ -67,14 +68,15 @@ def fail_twice(job):
 
 def count_up(folder):
     """Return how often this was done in a folder before, also when it is done twice at once."""
-    before = 0
-    while True:
-        try:
-            (Path(folder) / str(before)).touch(exist_ok=False)
-        except FileExistsError:
-            before += 1
-        else:
-            return before
+    return next(number for number in count() if _is_first(Path(folder) / str(number)))
+
+
+def _is_first(path):
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def large(size):
