@@ -100,7 +100,11 @@ def test_links_that_lead_back_are_not_followed_for_ever(tmp_path):
         ("traces.tar.gz", b"\x1f\x8b", "traces.tar.gz: is an archive; unpack it"),
         ("gemm.ncu-rep", b"NVR\0", "gemm.ncu-rep: is a report of Nsight Compute"),
         ("host.xplane.pb", b"\n", "host.xplane.pb: is a profile of XLA"),
-        ("host.trace.json.gz", gzip.compress(XLA, mtime=0), "host.trace.json.gz: is a profile of XLA"),
+        (
+            "host.trace.json.gz",
+            gzip.compress(XLA, mtime=0),
+            "host.trace.json.gz: is a profile of XLA",
+        ),
         ("results.json", b'{ "rocprofiler-sdk-tool": []}', "is JSON of rocprofv3, .* rocpd"),
         ("et.json", b'{\n "schema": "1.1.1-chakra.0.0.4", "nodes": []}', "is an execution trace"),
         ("run.pftrace", b"\n", "run.pftrace: is a trace of Perfetto"),
