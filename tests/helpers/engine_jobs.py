@@ -67,16 +67,8 @@ def fail_twice(job):
 
 
 def count_up(folder):
-    """Return how often this was done in a folder before, also when it is done twice at once."""
-    return next(number for number in count() if _is_first(Path(folder) / str(number)))
-
-
-def _is_first(path):
-    try:
-        path.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
+    """Return how often this was done in a folder before."""
+    return _noted(folder, "counted")
 
 
 def large(size):
@@ -96,8 +88,14 @@ def slowly(number):
     return number
 
 
-def _noted(folder, number):
-    """Note that a job is done here, and return how often it was before."""
-    before = len(list(Path(folder).glob(f"{number}-*")))
-    (Path(folder) / f"{number}-{before}-{os.getpid()}-{time.monotonic_ns()}").touch()
-    return before
+def _noted(folder, job):
+    """Note that a job is done here, and return how often it was before: right also for two at once."""
+    return next(before for before in count() if _is_new(Path(folder) / f"{job}-{before}"))
+
+
+def _is_new(path):
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
