@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bubblescope.model import language
-from full import examples
+from full import FULL, examples, sampled
 from viewing import browser, opened
 
 __all__ = ["browser", "opened"]
@@ -33,3 +33,12 @@ settings.load_profile("tests")
 def _english():
     """Forget the language that a command of a test before was asked for."""
     language.use(language.ENGLISH)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave what is long to `./check --full`. Whoever names tests gets all that they name."""
+    if FULL or config.option.keyword or config.args != config.getini("testpaths"):
+        return
+    kept = sampled(items)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]

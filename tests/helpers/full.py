@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from importlib.util import find_spec
+from zlib import crc32
 
 import pytest
 
@@ -43,3 +45,31 @@ def module(name):
 def examples(most):
     """Return how many examples of a property to try, of so many at most."""
     return most if ALL_CASES else max(10, most // (2 if FULL else 4))
+
+
+LONG = re.compile(
+    "test_(view_.*|pages|hostile|demo|dataset|recordings|fuzz|kineto_damage|compare_device"
+    "|exports_chrome|exports_kernels)"
+)
+"""Modules that only `./check --full` runs: the page in browsers but for `test_view`, the viewers
+of others, random damage, the commands of every guide, and jobs that take their time."""
+
+MOST = 2
+"""Of a test with more cases than this `./check` runs so many."""
+
+
+def sampled(items):
+    """Return the tests that `./check` runs, as a set.
+
+    Which cases of a test they are depends on its name alone: every process of a run has to choose
+    the same, and each format, which many tests share, has its turn in one test or another.
+    """
+    cases = {}
+    for item in items:
+        if not LONG.fullmatch(item.path.stem):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = set()
+    for name, of in cases.items():
+        first = crc32(name.encode()) % len(of)
+        kept.update(of[(first + len(of) * turn // MOST) % len(of)] for turn in range(MOST))
+    return kept
