@@ -200,6 +200,16 @@ def test_json_has_sums_that_agree_and_tasks_behind_each_sentence(run):
     assert sum(row["end_ns"] - row["start_ns"] for row in full["gaps"]) == said["idle_ns"]
 
 
+def test_a_rank_that_hardly_differs_is_no_device_to_look_at():
+    timeline = Job(generate("1f1b", 4, 8)).play(Fault(Cause.SLOW_RANK, slow={(0, 1): 1.03}))
+    said = Explanation.of(timeline)
+    assert "slow_rank_alike" in {finding.key for finding in said.findings}
+    assert "slow_rank" not in {finding.key for finding in said.findings}
+    assert "No rank stands out: rank 1 is the slowest, over the run 3.00 % slower" in str(said)
+    assert "take it out" not in str(said)
+    assert said.study.slow_rank is None
+
+
 def test_ranks_without_a_common_clock_are_refused(tmp_path):
     timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
     apart = Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False))

@@ -43,7 +43,7 @@ class Study(NamedTuple):
 
     @property
     def slow_rank(self) -> SlowRank | None:
-        """The slowest rank, if slow ranks make an idle time that is worth a word."""
+        """The slowest rank, if it is `notable`."""
         return None if self.ledger is None else notable(self.ledger)
 
 

@@ -17,14 +17,16 @@ LEAST: Final = 0.01
 def notable(ledger: Ledger) -> SlowRank | None:
     """Return the slowest rank of a run if it is worth a word; else None.
 
-    It is if slow ranks make a hundredth of the idle time, or if it is a twentieth slower in most steps:
-    among a thousand ranks, what one does to its own pipeline is a small share of all.
+    It is if it is odd, and slow ranks make a hundredth of the idle time or it is slower in most steps:
+    among a thousand ranks, what one does to its own pipeline is a small share of all. Of ranks that
+    differ a little, or in turn, the slowest is no device to look at, whatever they make together.
     """
     found = slowest(ledger)
     if found is None:
         return None
     totals = dict(ledger.totals().select("cause", "share").iter_rows())
-    return found if found.stands_out or totals[Cause.SLOW_RANK.value] >= LEAST else None
+    lasts = found.stands_out or totals[Cause.SLOW_RANK.value] >= LEAST
+    return found if found.odd and lasts else None
 
 
 def slowest(ledger: Ledger) -> SlowRank | None:

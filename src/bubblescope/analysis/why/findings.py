@@ -98,10 +98,12 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
         }
         key = ("first" if not index else "next") + ("" if saved > 0 else "_hidden")
         said.append(Finding("verdict", key, values))
-        said.append(_EVIDENCE[cause](timeline, study, evidence))
+        shown = _EVIDENCE[cause](timeline, study, evidence)
+        said.append(shown)
         if cause in LATE:
             said += _host(timeline, evidence.of[cause])
-        said.append(Finding("advice", cause.name.lower(), {}))
+        alike = cause is Cause.SLOW_RANK and shown.key != "slow_rank"
+        said.append(Finding("advice", shown.key if alike else cause.name.lower(), {}))
     return [*said, *_no_wait(study, inherent)]
 
 
@@ -198,7 +200,7 @@ def _slow_rank(_timeline: Timeline, study: Study, _evidence: Evidence) -> Findin
     if top is None:
         raise ValueError("no rank is slow")
     values = {name: getattr(top, name) for name in ("rank", "slow_share", "steps", "of")}
-    return Finding("evidence", "slow_rank", values, (top.task,))
+    return Finding("evidence", "slow_rank" if top.odd else "slow_rank_alike", values, (top.task,))
 
 
 def _variation(_timeline: Timeline, _study: Study, evidence: Evidence) -> Finding:

@@ -113,6 +113,14 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Look at its device: clock, temperature, power limit, other processes. If it stays slow, "
         "take it out."
     ),
+    ("evidence", "slow_rank_alike"): (
+        "No rank stands out: rank {rank} is the slowest, over the run {slow_share} slower than a healthy "
+        "rank at its stage, in {steps} of {of} steps."
+    ),
+    ("advice", "slow_rank_alike"): (
+        "Replace no device for this. Look at what happens in the steps in which a rank is slower: "
+        "other processes, or clocks that are lowered for a while."
+    ),
     ("evidence", "variation"): (
         "Tasks of one kind and stage spread by {spread_share} (standard deviation); the furthest "
         "is {task}: {longest_ns} instead of {usual_ns}."
@@ -241,6 +249,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ),
     ("headline", "imbalance"): "Even out the stages.",
     ("headline", "slow_rank"): "Look at the device of rank {rank}.",
+    ("headline", "slow_rank_alike"): "Find out why ranks at one stage differ.",
     ("headline", "variation"): "Even out the micro-batches.",
     ("headline", "order"): "Run tasks in the schedule's order.",
     ("headline", "transfer"): "Shorten or hide the transfers.",
