@@ -36,7 +36,7 @@ def test_tasks_that_overlap_by_a_nanosecond_stay_in_one_row():
         (100 * MS, 100_001, 1),
     ],
 )
-def test_the_tolerance_is_a_microsecond_or_a_thousandth_of_the_shorter(length, overlap, row):
+def test_the_tolerance_is_two_microseconds_or_a_thousandth_of_the_shorter(length, overlap, row):
     cut = overlap if row == 0 else 0
     assert placed((0, 200 * MS), (200 * MS - overlap, 200 * MS - overlap + length)) == [
         (0, 0),

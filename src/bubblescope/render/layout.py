@@ -50,8 +50,12 @@ def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
     )
 
 
-TOUCHING_NS: Final = 1_000
-"""By how much tasks may overlap and still be one after the other: profilers round to microseconds."""
+TOUCHING_NS: Final = 2_000
+"""By how much tasks may overlap and still be one after the other.
+
+Profilers round the start and the length of each to microseconds, which is up to 1.5 µs. Seconds as
+32-bit numbers are as coarse from 8 s on.
+"""
 _TOUCHING_PARTS: Final = 1_000
 """Of how many parts of the shorter of two tasks an overlap may be one: clocks are not more precise."""
 
