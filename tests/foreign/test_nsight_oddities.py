@@ -377,6 +377,7 @@ def test_an_export_of_no_event_at_all_is_one_all_the_same(tmp_path: Path) -> Non
     """Such as of CPU samples alone. It may be of so many tables that its own stand far behind."""
     file = tmp_path / "samples.sqlite"
     with closing(sqlite3.connect(file)) as database:
+        database.execute("BEGIN")  # or each table would be written to the disk by itself
         for number in range(3000):
             database.execute(f"CREATE TABLE OTHER_{number} (name TEXT, value TEXT, padding TEXT)")
         for table in ("StringIds (id INT, value TEXT)", "META_DATA_EXPORT (name TEXT, value TEXT)"):

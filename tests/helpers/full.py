@@ -44,7 +44,9 @@ def module(name):
 
 def examples(most):
     """Return how many examples of a property to try, of so many at most."""
-    return most if ALL_CASES else max(10, most // (2 if FULL else 4))
+    if ALL_CASES:
+        return most
+    return max(10, most // 3) if FULL else max(5, most // 10)
 
 
 LONG = re.compile(
