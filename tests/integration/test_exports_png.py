@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import sys
 import zlib
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
+from PIL import Image
 
 from bubblescope.analysis.pictured import pictured
 from bubblescope.cli import cli
@@ -40,45 +42,8 @@ def chunks(data: bytes) -> dict[bytes, bytes]:
 
 
 def decoded(data: bytes) -> Pixels:
-    """Return height x width x 3 of a PNG file of 8 bits without interlacing."""
-    found = chunks(data)
-    width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", found[b"IHDR"])
-    assert (depth, interlaced) == (8, 0)
-    samples = {2: 3, 6: 4}[colour]
-    raw = np.frombuffer(zlib.decompress(found[b"IDAT"]), np.uint8)
-    raw = raw.reshape(height, 1 + width * samples)
-    above = np.zeros((width, samples), np.int64)
-    rows = []
-    for line in raw:
-        method, row = line[0], line[1:].reshape(width, samples).astype(np.int64)
-        if method == 2:
-            row = (row + above) % 256
-        elif method == 1:
-            row = np.cumsum(row, axis=0) % 256
-        elif method:
-            row = predicted(row, above, int(method))
-        rows.append(row)
-        above = row
-    return np.array(rows, np.uint8)[:, :, :3]
-
-
-def predicted(row: NDArray[np.int64], above: NDArray[np.int64], method: int) -> NDArray[np.int64]:
-    """Undo the filters "average" and "Paeth" of a row."""
-    left = [0] * row.shape[1]
-    corner = list(left)
-    out = []
-    for coded, up in zip(row.tolist(), above.tolist(), strict=True):
-        if method == 3:
-            guess = [(a + b) // 2 for a, b in zip(left, up, strict=True)]
-        else:
-            guess = []
-            for a, b, c in zip(left, up, corner, strict=True):
-                estimate = a + b - c
-                guess.append(min((a, b, c), key=lambda near, of=estimate: abs(of - near)))
-        left = [(value + by) % 256 for value, by in zip(coded, guess, strict=True)]
-        corner = up
-        out.append(left)
-    return np.array(out)
+    """Return height x width x 3 of a PNG file."""
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
 
 
 def rgb(colour: str) -> tuple[int, ...]:
