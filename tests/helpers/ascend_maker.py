@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from fresh_database import fresh_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -211,7 +211,7 @@ class Profile:
         (output / "analysis.db").write_bytes(b"")
         word = "pytorch" if kind == "pt" else "mindspore"
         path = output / f"ascend_{word}_profiler{named}.db"
-        with closing(sqlite3.connect(path)) as connection:
+        with fresh_database(path) as connection:
             for table, columns in TABLES.items():
                 if table in self.dropped:
                     continue
@@ -237,7 +237,6 @@ class Profile:
             connection.execute(
                 "INSERT INTO RANK_DEVICE_MAP VALUES (?, ?)", (self.rank or 0, self.device)
             )
-            connection.commit()
         return path
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from device_maker import COPIES, SYNCS, Operation, Range, Rank
+from fresh_database import fresh_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,14 +105,13 @@ def nsight(ranks: list[Rank], path: Path) -> Path:
         for table, row in _rows(rank, strings):
             rows[table].append(row)
     rows["StringIds"] = [(key, text) for text, key in strings.items()]
-    with closing(sqlite3.connect(path)) as database:
+    with fresh_database(path) as database:
         for table, columns in TABLES.items():
             names = columns.split()
             kinds = [f'"{it}" {"TEXT" if it in TEXTS else "INTEGER"}' for it in names]
             database.execute(f"CREATE TABLE {table} ({', '.join(kinds)})")
             marks = ", ".join("?" * len(names))
             database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows[table])
-        database.commit()
     return path
 
 

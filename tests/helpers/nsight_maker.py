@@ -6,7 +6,6 @@ returns the truth beside the exports.
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import polars as pl
 
 from bubblescope.model.kinds import Kind
 from bubblescope.schedules import generate
+from fresh_database import fresh_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -261,21 +261,18 @@ class Export:
 
     def write(self, path: Path, *, empty_tables: bool = False) -> Path:
         """Write a `.sqlite` export."""
-        path.unlink(missing_ok=True)
-        connection = sqlite3.connect(path)
-        for table, frame in self.frames(empty_tables=empty_tables).items():
-            columns = ", ".join(
-                # The ids of strings are SQLite's own row ids, and begin at 0.
-                f'"{name}" INTEGER NOT NULL PRIMARY KEY'
-                if name == "id"
-                else f'"{name}" {"INTEGER" if kind == pl.Int64 else "TEXT"}'
-                for name, kind in frame.schema.items()
-            )
-            connection.execute(f'CREATE TABLE "{table}" ({columns})')
-            marks = ", ".join("?" * frame.width)
-            connection.executemany(f'INSERT INTO "{table}" VALUES ({marks})', frame.iter_rows())
-        connection.commit()
-        connection.close()
+        with fresh_database(path) as connection:
+            for table, frame in self.frames(empty_tables=empty_tables).items():
+                columns = ", ".join(
+                    # The ids of strings are SQLite's own row ids, and begin at 0.
+                    f'"{name}" INTEGER NOT NULL PRIMARY KEY'
+                    if name == "id"
+                    else f'"{name}" {"INTEGER" if kind == pl.Int64 else "TEXT"}'
+                    for name, kind in frame.schema.items()
+                )
+                connection.execute(f'CREATE TABLE "{table}" ({columns})')
+                marks = ", ".join("?" * frame.width)
+                connection.executemany(f'INSERT INTO "{table}" VALUES ({marks})', frame.iter_rows())
         return path
 
     def write_parquet_dir(self, path: Path) -> Path:

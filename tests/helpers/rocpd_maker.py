@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from fresh_database import fresh_database
 from nsight_maker import UTC, Style, _play, solve
 
 if TYPE_CHECKING:
@@ -323,9 +324,8 @@ class Process:
 
     def write(self, path: Path) -> Path:
         """Write the file."""
-        path.unlink(missing_ok=True)
         rows = self.rows | self._info()
-        with closing(sqlite3.connect(path)) as connection:
+        with fresh_database(path) as connection:
             for table, columns in _schema(self.version).items():
                 declared = ", ".join(
                     f'"{name}" {kind.format(guid=self.guid)}' for name, kind in columns.items()
@@ -343,7 +343,6 @@ class Process:
                         f"INSERT INTO `rocpd_{table}{self.uuid}` ({names}) VALUES ({marks})",
                         [*kept.values()],
                     )
-            connection.commit()
         return path
 
 
