@@ -114,8 +114,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "take it out."
     ),
     ("evidence", "slow_rank_alike"): (
-        "No rank stands out: rank {rank} is the slowest, over the run {slow_share} slower than a healthy "
-        "rank at its stage, in {steps} of {of} steps."
+        "No rank stands out: rank {rank} is the slowest, over the run {slow_share} slower than a "
+        "healthy rank at its stage, in {steps} of {of} steps."
     ),
     ("advice", "slow_rank_alike"): (
         "Replace no device for this. Look at what happens in the steps in which a rank is slower: "
