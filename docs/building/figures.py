@@ -13,7 +13,7 @@ import polars as pl
 
 import bubblescope
 from bubblescope.analysis.idle.causes import MEANINGS, Cause
-from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.pipeline_phase import pipeline_phase
 from bubblescope.model.provenance import Origin, Run
 from bubblescope.schedules import generate
 from bubblescope.schedules.plan import Plan

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.model.errors import BubblescopeError, TimelineError
 from bubblescope.model.progress import SILENT
 from bubblescope.render.formats import agree, checked, format_of
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.compare import Comparison as Compared
     from bubblescope.analysis.efficiency import Said
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.analysis.whatif import Question
     from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
-    from bubblescope.render.html.framed import FramedPage
+    from bubblescope.render.html.notebook_frame import FramedPage
     from bubblescope.render.picture.svg import Picture
     from bubblescope.render.text.compare import Comparison
     from bubblescope.render.text.info import Info
@@ -390,7 +390,7 @@ class Trace:
         """
         from bubblescope.analysis.view import View  # noqa: PLC0415  only the page needs so much
         from bubblescope.render.html import page  # noqa: PLC0415
-        from bubblescope.render.html.framed import FramedPage  # noqa: PLC0415
+        from bubblescope.render.html.notebook_frame import FramedPage  # noqa: PLC0415
 
         shown = View.of(
             self._with_kernels() if kernels else self.timeline,

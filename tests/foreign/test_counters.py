@@ -15,7 +15,7 @@ from bubblescope import Timeline, sources
 from bubblescope.clocks import align
 from bubblescope.model.counters import COUNTER_SCHEMA, changes
 from bubblescope.model.provenance import Run
-from bubblescope.render.html.samples import counters_of
+from bubblescope.render.html.counter_samples import counters_of
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.traces import chrome, perfetto
 from full import module

@@ -19,9 +19,9 @@ from bubblescope.model.progress import SILENT
 from bubblescope.names.parser import NameParser
 from bubblescope.sources.kineto.reading import _Reader
 from bubblescope.sources.nesting import enclosing, outermost
+from bubblescope.sources.phase_evidence import BACKWARD
 from bubblescope.sources.phases import phase_ranges
 from bubblescope.sources.step_marks import step_ranges
-from bubblescope.sources.traced import BACKWARD
 from kineto_maker import AUTOGRAD, BASE, MAIN, Trace
 from places import SHARED
 

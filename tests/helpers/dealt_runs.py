@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope import Timeline
-from bubblescope.analysis.pieces.given import Split
+from bubblescope.analysis.pieces.run_in_pieces import Split
 from bubblescope.model.budget import BUDGET_SCHEMA
 from bubblescope.model.provenance import Run
 

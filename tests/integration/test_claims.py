@@ -25,8 +25,8 @@ from bounded import bounded, size_of
 from bubblescope import SourceError, Timeline, sources
 from bubblescope.model import parquet
 from bubblescope.model.bounds import RANKS
+from bubblescope.model.column_types import UnfitError, typed
 from bubblescope.model.errors import BubblescopeError, quoted
-from bubblescope.model.typed import UnfitError, typed
 from bubblescope.record import Recorder
 from bubblescope.sources.kineto import document
 from job_trace_maker import make as make_job

@@ -31,7 +31,7 @@ from bubblescope.analysis.pieces.study_of_pieces import study_of
 from bubblescope.cli.in_pieces import Watched
 from bubblescope.datasets.building import Dataset, DatasetError
 from bubblescope.datasets.dataset_pieces import pieces_of
-from bubblescope.datasets.kept import keeping
+from bubblescope.datasets.prepared_parts import keeping
 from bubblescope.engine import engine
 from bubblescope.model.provenance import Notice, Origin, Run
 from bubblescope.record import Recorder
@@ -572,7 +572,7 @@ def test_parts_are_kept_where_there_is_room_and_those_of_killed_commands_removed
     left = [one.name.split("-")[-2] for one in tmp_path.glob("bubblescope-parts-*")]
     assert left == [str(os.getpid())]
     room = shutil.disk_usage(tmp_path)._replace(free=2 * len(run))
-    monkeypatch.setattr("bubblescope.datasets.kept.shutil.disk_usage", lambda _: room)
+    monkeypatch.setattr("bubblescope.datasets.prepared_parts.shutil.disk_usage", lambda _: room)
     with keeping(catalogue_of(store), engine()) as kept:
         assert kept is None
     monkeypatch.undo()

@@ -97,7 +97,7 @@ class TestLevels:
         assert sum(part.tasks for part in index.parts) == sum(
             part.count("tasks") for part in catalogue.parts
         )
-        monkeypatch.setattr("bubblescope.render.html.page_blocks.telling.make_levels", None)
+        monkeypatch.setattr("bubblescope.render.html.page_blocks.page_facts.make_levels", None)
         called(*asked, cwd=tmp_path)
 
     def test_those_of_a_dataset_that_was_added_to_are_made_anew(self, tmp_path):

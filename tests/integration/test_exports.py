@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from bubblescope import Timeline, sources
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.facade import Trace, write
 from bubblescope.model import units
 from bubblescope.model.kinds import Kind

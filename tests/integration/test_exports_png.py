@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 from PIL import Image
 
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.cli import cli
 from bubblescope.facade import write
 from bubblescope.model.errors import BubblescopeError

@@ -17,7 +17,7 @@ from bubblescope.agents.protocol import skill
 from bubblescope.agents.runs import MOST, Runs
 from bubblescope.agents.task_query import query
 from bubblescope.agents.tools import Tools
-from bubblescope.analysis.unanswered import ABOUT, unanswered
+from bubblescope.analysis.cannot_answer import ABOUT, unanswered
 from bubblescope.model.errors import BubblescopeError
 from canaries import CANARY, RAW, SHOWN
 from places import ROOT

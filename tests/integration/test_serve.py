@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bubblescope.analysis.asking import read
+from bubblescope.analysis.question_text import read
 from bubblescope.analysis.view import View
 from bubblescope.facade import Trace, whatif
 from bubblescope.render.html.data import PageData

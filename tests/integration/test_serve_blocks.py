@@ -15,7 +15,7 @@ from bubblescope.analysis.view import View
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.render.html.data import PageData
-from bubblescope.render.html.page_blocks import served, telling
+from bubblescope.render.html.page_blocks import page_facts, served
 from bubblescope.render.html.page_blocks.block_files import INDEX, TOLD, Levels
 from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.schema import Condition, Search, SearchWord
@@ -39,8 +39,8 @@ def blocks_of(timeline, folder, seed, size=50):
     """The run in blocks of a few tasks, of parts that are dealt out at random."""
     levels = Levels(Folder(Path(folder)), "levels/0")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(telling, "A_BLOCK", size)
-        telling.make_levels(levels, split(timeline, seed), elsewhere, timeline.counters)
+        patch.setattr(page_facts, "A_BLOCK", size)
+        page_facts.make_levels(levels, split(timeline, seed), elsewhere, timeline.counters)
     return levels
 
 

@@ -294,7 +294,7 @@ class TestWhatOthersSee:
 
     @pytest.mark.browser
     def test_the_file_leads_to_the_page(self, served, browser):
-        from bubblescope.cli.output import redirect
+        from bubblescope.cli.output_files import redirect
         from viewing import context_of, until
 
         context = context_of(browser)

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 
-from bubblescope.analysis.asking import read
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.question_text import read
 from bubblescope.analysis.view import View
 from bubblescope.facade import Trace
 from bubblescope.render.html import page as html

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from bubblescope import sources
 from bubblescope.analysis.live import RunningJob
-from bubblescope.analysis.phase import cut_steps
+from bubblescope.analysis.pipeline_phase import cut_steps
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from bubblescope import Timeline
-from bubblescope.analysis.alike import Alike, Standing, alike
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.rank_standing import Alike, Standing, alike
 from bubblescope.analysis.study import study
 from bubblescope.model.provenance import Run
 from bubblescope.render.text.stragglers import Stragglers

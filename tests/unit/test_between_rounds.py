@@ -10,7 +10,7 @@ import pytest
 
 from bubblescope.analysis.between_rounds import between_rounds, closed, laid_open
 from bubblescope.analysis.compare import Comparison
-from bubblescope.analysis.phase import pipelines
+from bubblescope.analysis.pipeline_phase import pipelines
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock

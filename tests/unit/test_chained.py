@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from bubblescope import Timeline
-from bubblescope.analysis.chained import Chain
+from bubblescope.analysis.chained_steps import Chain
 from bubblescope.analysis.idle.measured_run import measured_run
 from bubblescope.analysis.prediction import EACH_ON, IN_STEP
 from bubblescope.analysis.whatif import Predictions

@@ -7,7 +7,7 @@ import json
 import polars as pl
 import pytest
 
-from bubblescope.analysis.phase import cut_steps, partial_steps
+from bubblescope.analysis.pipeline_phase import cut_steps, partial_steps
 from bubblescope.analysis.step_measures import step_measures
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock

@@ -7,7 +7,7 @@ import pytest
 
 from bubblescope import Timeline
 from bubblescope.analysis.idle.causes import INHERENT, Cause
-from bubblescope.analysis.phase import pipelines
+from bubblescope.analysis.pipeline_phase import pipelines
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.facade import Trace
 from bubblescope.schedules import generate

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import bubblescope
 from bubblescope import Timeline
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.cli import cli
 from bubblescope.facade import Trace, write
 from bubblescope.model import units

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 
-from bubblescope.engine.held import Held, Holder, opened
+from bubblescope.engine.remote_results import Held, Holder, opened
 
 
 def here(work, jobs):
@@ -34,7 +34,7 @@ def test_where_there_is_no_room_it_travels(tmp_path, monkeypatch):
         file.write(b"some")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("bubblescope.engine.held.pickle.dump", full)
+    monkeypatch.setattr("bubblescope.engine.remote_results.pickle.dump", full)
     held = Held.of([1, 2], tmp_path)
     assert [*tmp_path.iterdir()] == []
     assert pickle.loads(pickle.dumps(held)).got() == [1, 2]

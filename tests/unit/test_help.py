@@ -9,7 +9,7 @@ import click
 import pytest
 
 from bubblescope.cli import COMMANDS, GROUPS, cli
-from bubblescope.cli.manners import example
+from bubblescope.cli.help_conventions import example
 
 THEIRS = {"ascend", "paddle"}
 """Commands that take the options of other vendors' tools, as these spell them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from bubblescope.datasets.kept import Kept
+from bubblescope.datasets.prepared_parts import Kept
 from bubblescope.model.timeline import TASK_SCHEMA
 
 

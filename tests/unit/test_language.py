@@ -23,7 +23,7 @@ from bubblescope.model import language
 from bubblescope.render.text.plain_console import PlainConsole
 from bubblescope.render.text.sections import table_of
 from bubblescope.render.text.translated import Verbatim
-from bubblescope.render.text.wide import breaks
+from bubblescope.render.text.wide_letters import breaks
 from bubblescope.schedules import generate
 from catalogues.catalogue import ambiguous, as_mo, fields, path_of, problems, read
 from catalogues.texts import texts

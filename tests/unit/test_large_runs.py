@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from bubblescope.analysis import standard_questions, view
-from bubblescope.analysis.idle import in_turn, step_groups
+from bubblescope.analysis.idle import ledger_by_steps, step_groups
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.report import Report
 from bubblescope.analysis.schedule.recognise import recognise
@@ -86,8 +86,8 @@ def test_answers_are_those_of_a_small_run(seed, request):
 def test_a_page_is_the_same_whether_its_replays_are_kept(seed, monkeypatch):
     """Also the lanes of its what-ifs, for which the run is replayed again."""
     timeline, again = run(seed), []
-    made = in_turn.replays_of
-    monkeypatch.setattr(in_turn, "replays_of", lambda *run: again.append(run) or made(*run))
+    made = ledger_by_steps.replays_of
+    monkeypatch.setattr(ledger_by_steps, "replays_of", lambda *run: again.append(run) or made(*run))
     pages = [page.render(View.of(copy(timeline), kept=kept)) for kept in (True, False)]
     assert pages[0] == pages[1]
     assert len(again) == 1
@@ -104,7 +104,7 @@ def test_its_ledger_is_that_of_all_steps_together():
     timeline = Timeline(tasks, played.ranks, played.run)
     recognition = recognise(timeline)
     assert recognition.departed
-    some = in_turn.ledger_in_turn(timeline, recognition)
+    some = ledger_by_steps.ledger_in_turn(timeline, recognition)
     whole = ledger(timeline, recognition)
     assert some.table.equals(whole.table)
     assert some.totals().equals(whole.totals())

@@ -14,16 +14,16 @@ from click.testing import CliRunner
 
 import bubblescope
 from bubblescope.analysis import standard_questions
-from bubblescope.analysis.asking import read, written
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.question_text import read, written
 from bubblescope.analysis.standard_questions import Questions
 from bubblescope.analysis.study import study
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
 from bubblescope.facade import write
 from bubblescope.model.errors import ScheduleError
-from bubblescope.render.html import answers
 from bubblescope.render.html import page as html
+from bubblescope.render.html import whatif_answers
 from bubblescope.render.html.data import PageData
 from bubblescope.schedules import generate
 from device_exports import kineto
@@ -235,7 +235,7 @@ def test_ghosts_are_what_the_analysis_would_draw():
 def test_a_page_holds_no_more_ghosts_than_it_has_room_for(monkeypatch):
     view = View.of(slow())
     size = len(view.study.ledger.counterfactuals.run)
-    monkeypatch.setattr(answers, "_HELD", 2 * size + size // 2)
+    monkeypatch.setattr(whatif_answers, "_HELD", 2 * size + size // 2)
     data = PageData.of(view)
     assert [bool(answer.rows) for answer in data.told.whatif.answers[:4]] == [
         True,

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from bubblescope import Timeline
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.phase import phases
+from bubblescope.analysis.pipeline_phase import phases
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import bubblescope
 from bubblescope import Timeline
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
 from bubblescope.model.budget import ACTIVITY_SCHEMA, BUSY

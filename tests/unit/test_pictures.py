@@ -14,7 +14,7 @@ import pytest
 import bubblescope
 from bubblescope import Timeline
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.study import study
 from bubblescope.facade import Trace, write
 from bubblescope.model.provenance import Run

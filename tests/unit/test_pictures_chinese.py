@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bubblescope
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.picture import pdf, png, svg

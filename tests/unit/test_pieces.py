@@ -19,13 +19,13 @@ from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.longest_gaps import MOST, longest
 from bubblescope.analysis.idle.shares import shares
 from bubblescope.analysis.losses import losses
-from bubblescope.analysis.pieces.given import Split
+from bubblescope.analysis.pieces.run_in_pieces import Split
 from bubblescope.analysis.pieces.stragglers_of_pieces import stragglers_of
 from bubblescope.analysis.pieces.study_of_pieces import study_of
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock
-from bubblescope.engine.held import Held
+from bubblescope.engine.remote_results import Held
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.provenance import Run
 from bubblescope.render.text.report import Report

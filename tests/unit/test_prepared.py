@@ -12,7 +12,7 @@ from places import ROOT
 PACKAGE = ROOT / "src" / "bubblescope"
 AT_ONCE = """
 import sys, threading, msgspec
-from bubblescope.model.prepared import prepared
+from bubblescope.model.decoders import prepared
 
 sys.setswitchinterval(1e-6)
 fields = [(f"f{at}", int | None, None) for at in range(30)]

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import bubblescope
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.reference import reference
 from bubblescope.analysis.study import study
 from bubblescope.analysis.view import View

@@ -16,19 +16,7 @@ from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
 from bubblescope.sources import numbering
 from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture
-from bubblescope.sources.structure.autograd import passes
-from bubblescope.sources.structure.believable import with_believable_stages
-from bubblescope.sources.structure.chunks import number_by_graphs
-from bubblescope.sources.structure.common_steps import (
-    of_one_job,
-    with_common_steps,
-    without_messages,
-)
-from bubblescope.sources.structure.peers import stages_of_peers
-from bubblescope.sources.structure.turn_order import number_by_plans
-from bubblescope.sources.structure.unmarked import tell_pipeline
-from bubblescope.sources.structure.written import corrected, names_file
-from bubblescope.sources.traced import (
+from bubblescope.sources.phase_evidence import (
     BACKWARD,
     CAST,
     COMPUTE,
@@ -41,6 +29,18 @@ from bubblescope.sources.traced import (
     SEND,
     Part,
 )
+from bubblescope.sources.structure.autograd import passes
+from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.common_steps import (
+    of_one_job,
+    with_common_steps,
+    without_messages,
+)
+from bubblescope.sources.structure.inferred_names_file import corrected, names_file
+from bubblescope.sources.structure.peers import stages_of_peers
+from bubblescope.sources.structure.stage_credibility import with_believable_stages
+from bubblescope.sources.structure.turn_order import number_by_plans
+from bubblescope.sources.structure.unmarked import tell_pipeline
 
 MAIN, ENGINE = 1, 2
 NOTHING = pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})

@@ -13,10 +13,10 @@ import msgspec
 
 from bubblescope.agents.limits import ROWS, limited
 from bubblescope.agents.task_query import query
-from bubblescope.analysis import asking
+from bubblescope.analysis import question_text
+from bubblescope.analysis.cannot_answer import CannotAnswer, unanswered
 from bubblescope.analysis.gate import condition, judge
 from bubblescope.analysis.kernels import COLUMNS
-from bubblescope.analysis.unanswered import CannotAnswer, unanswered
 from bubblescope.model.errors import BubblescopeError, TimelineError
 from bubblescope.model.timing import timed
 
@@ -154,7 +154,7 @@ class Tools:
                 the model.
             rows: Rows of each list.
         """
-        asked = asking.read(changes) if changes.strip() else []
+        asked = question_text.read(changes) if changes.strip() else []
         questions = (
             [methodcaller("together", *asked)]
             if len(asked) > 1

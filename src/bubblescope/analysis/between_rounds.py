@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import of_phase, pipeline_phase, pipelines
+from bubblescope.analysis.pipeline_phase import of_phase, pipeline_phase, pipelines
 from bubblescope.model import intervals
-from bubblescope.model.remembered import remembered
+from bubblescope.model.cached_results import remembered
 from bubblescope.model.timeline import Timeline
 
 if TYPE_CHECKING:

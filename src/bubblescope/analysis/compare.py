@@ -15,7 +15,7 @@ import polars as pl
 from bubblescope.analysis.changes import OVERALL, Change, changes, keys_of
 from bubblescope.analysis.device_changes import GROUPS as DEVICE_GROUPS
 from bubblescope.analysis.device_changes import device_pair
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.step_measures import (
     Side,
     StepMeasures,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.chained import settled
+from bubblescope.analysis.chained_steps import settled
 from bubblescope.analysis.plan_replays import Costs, replays_of
 from bubblescope.analysis.prediction import all_of
 from bubblescope.analysis.slow_devices import SlowDevices, even
@@ -21,7 +21,7 @@ from bubblescope.schedules.zb_auto import Times
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from bubblescope.analysis.chained import Chain
+    from bubblescope.analysis.chained_steps import Chain
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.plan_replays import Played

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from bubblescope.analysis.pictured import pictured
-from bubblescope.analysis.unanswered import unanswered
+from bubblescope.analysis.cannot_answer import unanswered
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.model.timeline import Timeline
 
 SCHEMA: Final = "bubblescope.info/1"

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.model.budget import BUSY, HIDDEN, IDLE, Use
 from bubblescope.model.errors import TimelineError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.model.timeline import Timeline
 
 SCHEMA: Final = "bubblescope.kernels/1"

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.beside import Names
 from bubblescope.analysis.between_rounds import outside_rounds
-from bubblescope.analysis.phase import cut_of, went_through
+from bubblescope.analysis.outside_passes import Names
+from bubblescope.analysis.pipeline_phase import cut_of, went_through
 from bubblescope.analysis.wall_clock import step_starts, taken_apart, whole_steps
 from bubblescope.model import intervals
 from bubblescope.model.intervals import idle_share

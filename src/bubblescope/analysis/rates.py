@@ -44,7 +44,7 @@ of its rounds, summed, without the time between rounds in which nobody is in one
 
 Where pipelines run without waiting for each other at the end of a step, their steps overlap, and T of a
 rank is from the first start to the last end on the ranks of its own pipeline
-(`bubblescope.analysis.phase.pipelines`).
+(`bubblescope.analysis.pipeline_phase.pipelines`).
 
 Inside a task the device may still stall between kernels; ``kernel_share`` says how much of the
 tasks' time kernels were really running, where the trace tells.
@@ -58,7 +58,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.analysis.between_rounds import closed, rounds
-from bubblescope.analysis.phase import of_phase, pipeline_phase, pipelines, step_facts
+from bubblescope.analysis.pipeline_phase import of_phase, pipeline_phase, pipelines, step_facts
 from bubblescope.model import intervals, units
 from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.clock_errors import clock_errors

@@ -10,7 +10,7 @@ import polars as pl
 from bubblescope.analysis.device_budget import budget, untold
 from bubblescope.analysis.efficiency import utilization
 from bubblescope.analysis.overview import Overview, kinds_of
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.step_lengths import phase_lengths, to_next
 from bubblescope.analysis.study import study
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.efficiency import Efficiency, Workload
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.study import Study

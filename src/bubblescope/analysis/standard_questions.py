@@ -22,10 +22,10 @@ from bubblescope.schedules import SCHEDULES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from bubblescope.analysis.combined_changes import Change
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.prediction import Prediction
     from bubblescope.analysis.study import Study
-    from bubblescope.analysis.together import Change
     from bubblescope.model.timeline import Timeline
 
 _PLAYED: Final = 2_500_000

@@ -15,8 +15,13 @@ import polars as pl
 
 from bubblescope.analysis.changes import OVERALL, RATES, UNSTEPPED, Measured
 from bubblescope.analysis.idle.ledger import ledger
-from bubblescope.analysis.idle.slowest import notable
-from bubblescope.analysis.phase import cut_steps_of, lacking_ranks, pipeline_phase, torn_steps
+from bubblescope.analysis.idle.notable_rank import notable
+from bubblescope.analysis.pipeline_phase import (
+    cut_steps_of,
+    lacking_ranks,
+    pipeline_phase,
+    torn_steps,
+)
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
 from bubblescope.model import units

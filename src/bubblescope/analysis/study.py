@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bubblescope.analysis.idle.in_turn import ledger_in_turn
 from bubblescope.analysis.idle.ledger import Ledger, ledger
-from bubblescope.analysis.idle.slowest import notable
+from bubblescope.analysis.idle.ledger_by_steps import ledger_in_turn
+from bubblescope.analysis.idle.notable_rank import notable
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise

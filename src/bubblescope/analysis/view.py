@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.alike import Alike, alike
 from bubblescope.analysis.pairing import pairing
-from bubblescope.analysis.phase import phases
+from bubblescope.analysis.pipeline_phase import phases
+from bubblescope.analysis.rank_standing import Alike, alike
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.standard_questions import LARGE, Questions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.compare import Comparison
     from bubblescope.analysis.pairing import Pairing
-    from bubblescope.analysis.pictured import Reference
+    from bubblescope.analysis.picture_data import Reference
     from bubblescope.analysis.prediction import Prediction
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.standard_questions import Answer
@@ -71,7 +71,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             could have been, and "against", what another run did.
         links: What feeds what, and which send meets which receive: frame with source and target, rows
             of the timeline's tasks.
-        phases: As `bubblescope.analysis.phase.phases` returns them.
+        phases: As `bubblescope.analysis.pipeline_phase.phases` returns them.
         spread: As `spread_of` returns it.
         alike: Which ranks do alike what others do.
         verdict: What the run comes to.

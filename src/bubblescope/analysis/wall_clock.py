@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.beside import ASIDE, by_name, names_of
 from bubblescope.analysis.between_rounds import laid_open
-from bubblescope.analysis.phase import cut_steps_of, pipelines
+from bubblescope.analysis.outside_passes import ASIDE, by_name, names_of
+from bubblescope.analysis.pipeline_phase import cut_steps_of, pipelines
 from bubblescope.model import intervals
 from bubblescope.model.arrays import blocks_of_ranks, give_back, in_blocks
 from bubblescope.model.kinds import Kind

@@ -28,12 +28,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.chained import Chain
+from bubblescope.analysis.chained_steps import Chain
+from bubblescope.analysis.combined_changes import Asked, moved
 from bubblescope.analysis.cost_model import Model
 from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.prediction import (
     AT_ONCE,
     CLOSE,
@@ -49,7 +50,6 @@ from bubblescope.analysis.prediction import (
 )
 from bubblescope.analysis.slow_devices import SlowDevices, depth_of, even
 from bubblescope.analysis.study import ledger_of, study
-from bubblescope.analysis.together import Asked, moved
 from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
 from bubblescope.model import units
 from bubblescope.model.budget import Use
@@ -65,14 +65,14 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from bubblescope.analysis.combined_changes import Change
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.ledger import Ledger, Told
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.analysis.slow_devices import Reading
     from bubblescope.analysis.study import Study
-    from bubblescope.analysis.together import Change
     from bubblescope.model.arrays import Ints
     from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Notice

@@ -40,7 +40,7 @@ from bubblescope.model.errors import ScheduleError, TimelineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from bubblescope.analysis.together import Change
+    from bubblescope.analysis.combined_changes import Change
     from bubblescope.model.timeline import Timeline
 
 STEP: Final = "step"

@@ -17,9 +17,9 @@ from typing import Final, NoReturn
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from bubblescope.cli.closed_pipes import Outlet
+from bubblescope.cli.help_conventions import example
 from bubblescope.cli.help_text import Spoken, lang_option, spoken, summary
-from bubblescope.cli.manners import example
-from bubblescope.cli.outlet import Outlet
 from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.registry import Registry

@@ -14,10 +14,10 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out, print_json, warn
+from bubblescope.cli.help_conventions import example
 from bubblescope.cli.help_text import SpokenGroup
-from bubblescope.cli.manners import example
+from bubblescope.cli.option_types import Parsed
 from bubblescope.cli.reading import NO_TASKS
-from bubblescope.cli.values import Parsed
 from bubblescope.model.errors import SourceError
 from bubblescope.model.provenance import Notice
 from bubblescope.names.parser import NameParser

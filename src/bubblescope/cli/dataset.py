@@ -11,9 +11,9 @@ from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out
 from bubblescope.cli.dataset_levels import make
-from bubblescope.cli.manners import example
+from bubblescope.cli.help_conventions import example
 from bubblescope.cli.reading import paths_argument, reading
-from bubblescope.cli.workers import Sectioned, chosen
+from bubblescope.cli.worker_options import Sectioned, chosen
 from bubblescope.datasets.batches import BATCH, input_of
 from bubblescope.datasets.building import Dataset, DatasetError, Outcome
 from bubblescope.model import units

@@ -11,7 +11,7 @@ from rich.text import Text
 from bubblescope.cli.console import Bar, err
 from bubblescope.cli.in_pieces import Watched, given_dataset
 from bubblescope.cli.reading import ENOUGH
-from bubblescope.cli.workers import chosen
+from bubblescope.cli.worker_options import chosen
 from bubblescope.render.html.page_blocks.block_files import Levels
 from bubblescope.sources.dataset.catalogue import TASKS
 from bubblescope.sources.dataset.store import Folder
@@ -85,8 +85,8 @@ def make(
     if levels.there or not any(part.count(TASKS) for part in catalogue.parts):
         return
     from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415  slow, and seldom needed
-    from bubblescope.datasets.kept import keeping  # noqa: PLC0415
-    from bubblescope.render.html.page_blocks.telling import make_levels  # noqa: PLC0415
+    from bubblescope.datasets.prepared_parts import keeping  # noqa: PLC0415
+    from bubblescope.render.html.page_blocks.page_facts import make_levels  # noqa: PLC0415
 
     with Bar(quiet=quiet) as bar, keeping(catalogue, workers) as kept:
         pieces = pieces_of(store, workers, kept=kept).got()

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from bubblescope import demo as training
 from bubblescope.cli.console import Bar, out, wrote
-from bubblescope.cli.manners import example
-from bubblescope.cli.output import open_page
-from bubblescope.cli.values import SCHEDULE
+from bubblescope.cli.help_conventions import example
+from bubblescope.cli.option_types import SCHEDULE
+from bubblescope.cli.output_files import open_page
 from bubblescope.demo.options import Options
 from bubblescope.facade import write
 from bubblescope.render.text.report import Report

@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import out
-from bubblescope.cli.manners import example
+from bubblescope.cli.help_conventions import example
 from bubblescope.render.formats import FORMATS
 from bubblescope.sources import SOURCES
 

@@ -137,7 +137,7 @@ def summary(command: click.Command, width: int) -> str:
 
 def wrapped(text: str, width: int) -> list[str]:
     """Return the lines of a text, none of which takes more columns of a terminal than that."""
-    from bubblescope.render.text.wide import breaks  # noqa: PLC0415  slow, and English needs none
+    from bubblescope.render.text.wide_letters import breaks  # noqa: PLC0415  slow, and English needs none
 
     ends = [0, *breaks(text, width), len(text)]
     return [text[start:end].strip() for start, end in pairwise(ends)]

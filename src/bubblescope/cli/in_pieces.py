@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bubblescope.cli.console import Bar, compressed
 from bubblescope.cli.reading import ENOUGH
-from bubblescope.cli.workers import chosen
+from bubblescope.cli.worker_options import chosen
 from bubblescope.model.provenance import Notice
 from bubblescope.sources.dataset.catalogue import CATALOGUE, TASKS, Catalogue, catalogue_of
 from bubblescope.sources.dataset.store import is_address, store_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.stragglers.replayed import Slowed
     from bubblescope.cli.console import Said
     from bubblescope.engine import Engine
-    from bubblescope.engine.held import Held
+    from bubblescope.engine.remote_results import Held
     from bubblescope.model.progress import Progress
     from bubblescope.schedules.plan import Plan
     from bubblescope.sources.dataset.store import Store
@@ -166,7 +166,7 @@ def _pieces_of(
         return
     store, catalogue = found
     from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415  slow, and seldom needed
-    from bubblescope.datasets.kept import keeping  # noqa: PLC0415
+    from bubblescope.datasets.prepared_parts import keeping  # noqa: PLC0415
 
     with (
         Bar(quiet=options["quiet"]) as bar,
@@ -230,7 +230,7 @@ class Watched:
     def __call__(
         self, work: Callable[[Any], Any], jobs: Sequence[Any]
     ) -> Iterator[tuple[int, Any]]:
-        """Do work on jobs; see `bubblescope.analysis.pieces.given.Runs`."""
+        """Do work on jobs; see `bubblescope.analysis.pieces.run_in_pieces.Runs`."""
         self._progress.begin("looking at the parts", len(jobs))
         for done in self._workers.run(work, jobs, apart=True):
             self._progress.advance()

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bubblescope.agents import protocol
-from bubblescope.cli.manners import example
+from bubblescope.cli.help_conventions import example
 
 
 @click.command(epilog=example("bubblescope mcp .", "bubblescope mcp --skill"))

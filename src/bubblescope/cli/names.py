@@ -9,14 +9,14 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import out
-from bubblescope.cli.manners import example
+from bubblescope.cli.help_conventions import example
 from bubblescope.cli.reading import paths_argument, read, reading
-from bubblescope.cli.workers import Sectioned
+from bubblescope.cli.worker_options import Sectioned
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.files import replacing
 from bubblescope.render.text.sections import narrow_table
 from bubblescope.render.text.translated import Verbatim
-from bubblescope.sources.structure.written import names_file
+from bubblescope.sources.structure.inferred_names_file import names_file
 
 
 @click.command(cls=Sectioned, epilog=example("bubblescope names traces"))

@@ -11,7 +11,7 @@ import polars as pl
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out, warn, wrote
-from bubblescope.cli.manners import example
+from bubblescope.cli.help_conventions import example
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.model.errors import SourceError
 from bubblescope.render.artefacts import pipeline_profile as paddle_json

@@ -9,8 +9,8 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err
-from bubblescope.cli.values import NUMBERS, Parsed
-from bubblescope.cli.workers import chosen, with_workers
+from bubblescope.cli.option_types import NUMBERS, Parsed
+from bubblescope.cli.worker_options import chosen, with_workers
 from bubblescope.model.arrays import reuse
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory

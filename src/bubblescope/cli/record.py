@@ -16,9 +16,9 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import err, out
-from bubblescope.cli.manners import example
+from bubblescope.cli.help_conventions import example
+from bubblescope.cli.option_types import Parsed
 from bubblescope.cli.reading import NO_TASKS
-from bubblescope.cli.values import Parsed
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.record.claims import file_system_ns
 from bubblescope.record.hooks import known

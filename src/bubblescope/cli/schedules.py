@@ -6,8 +6,8 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import out, print_json
-from bubblescope.cli.manners import example, json_option
-from bubblescope.cli.values import SCHEDULE
+from bubblescope.cli.help_conventions import example, json_option
+from bubblescope.cli.option_types import SCHEDULE
 from bubblescope.schedules import SCHEDULES
 
 

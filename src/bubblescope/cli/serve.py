@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from bubblescope.cli.again import Repeatable
 from bubblescope.cli.console import Bar, out, warn, warned
 from bubblescope.cli.dataset_levels import levels_for
-from bubblescope.cli.manners import example
-from bubblescope.cli.output import open_page, redirect
-from bubblescope.cli.paged import Wanted, asks_for_a_run_alone, paged
+from bubblescope.cli.help_conventions import example
+from bubblescope.cli.output_files import open_page, redirect
+from bubblescope.cli.page_options import Wanted, asks_for_a_run_alone, paged
+from bubblescope.cli.source_arguments import Repeatable
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.serve.server import Server

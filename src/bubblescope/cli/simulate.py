@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 from rich.text import Text
 
-from bubblescope.analysis.pictured import Pictured, pictured
+from bubblescope.analysis.picture_data import Pictured, pictured
 from bubblescope.analysis.step_lengths import phase_lengths, steady_ns
 from bubblescope.cli.console import Bar, out, print_json, writable, writing, wrote
-from bubblescope.cli.manners import example, json_option
+from bubblescope.cli.help_conventions import example, json_option
+from bubblescope.cli.option_types import Parsed
 from bubblescope.cli.pictures import file_format, of_pictures, options_of
 from bubblescope.cli.reading import planned
-from bubblescope.cli.values import Parsed
 from bubblescope.facade import write
 from bubblescope.model import units
 from bubblescope.model.errors import ScheduleError

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import click
 
-from bubblescope.analysis.fewer import with_fewer_ranks
-from bubblescope.cli.again import Repeatable
+from bubblescope.analysis.rank_selection import with_fewer_ranks
 from bubblescope.cli.console import out, warned, writing, wrote
-from bubblescope.cli.manners import example
-from bubblescope.cli.output import open_page, output_path
-from bubblescope.cli.paged import Wanted, paged
+from bubblescope.cli.help_conventions import example
+from bubblescope.cli.output_files import open_page, output_path
+from bubblescope.cli.page_options import Wanted, paged
 from bubblescope.cli.pictures import file_format
+from bubblescope.cli.source_arguments import Repeatable
 from bubblescope.render.html import page
 from bubblescope.render.html.kernels import need_room
 

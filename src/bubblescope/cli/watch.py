@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.text import Text
 
 from bubblescope.analysis.live import RunningJob
+from bubblescope.cli.closed_pipes import unread
 from bubblescope.cli.console import err, out
-from bubblescope.cli.manners import example
-from bubblescope.cli.outlet import unread
+from bubblescope.cli.help_conventions import example
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.recording.follow import Tail
 from bubblescope.render.text.watch import heading, lines_above, picture, rates_line, whole_line

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bubblescope.cli.console import Bar, answer, warn
-from bubblescope.cli.manners import example, json_option
-from bubblescope.cli.questions import asking, questions
-from bubblescope.cli.questions import each as one_by_one
+from bubblescope.cli.help_conventions import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
-from bubblescope.cli.workers import Sectioned
+from bubblescope.cli.whatif_options import asking, questions
+from bubblescope.cli.whatif_options import each as one_by_one
+from bubblescope.cli.worker_options import Sectioned
 from bubblescope.render.text.whatif import Predictions
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import polars as pl
 
 from bubblescope.clocks import Correction, as_it_is, clocks_of, settled
 from bubblescope.clocks.tightest_pairs import Evidence
-from bubblescope.engine.held import Holder
+from bubblescope.engine.remote_results import Holder
 from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Literal
 
-    from bubblescope.datasets.kept import Kept
+    from bubblescope.datasets.prepared_parts import Kept
     from bubblescope.engine import Engine
-    from bubblescope.engine.held import Held
+    from bubblescope.engine.remote_results import Held
     from bubblescope.model.provenance import Run
     from bubblescope.sources.dataset.store import Store
 
@@ -46,7 +46,7 @@ _Rows = TypeVar("_Rows")
 
 
 class DatasetPieces:
-    """A dataset in pieces; see `bubblescope.analysis.pieces.given.Pieces`.
+    """A dataset in pieces; see `bubblescope.analysis.pieces.run_in_pieces.Pieces`.
 
     Args:
         tables: Its tables.

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import dask
 import msgspec
 
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import EngineError
-from bubblescope.model.prepared import prepared
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.arrays import in_blocks
+from bubblescope.model.cached_results import remembered
 from bubblescope.model.kinds import BACKWARDS, Kind, Lane
-from bubblescope.model.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from bubblescope.model.decoders import prepared
 from bubblescope.model.plain_text import whole
-from bubblescope.model.prepared import prepared
 
 
 class Origin(msgspec.Struct, frozen=True):

@@ -17,17 +17,17 @@ import polars as pl
 from bubblescope.model import parquet
 from bubblescope.model.arrays import in_blocks
 from bubblescope.model.bounds import LONGEST_NS, RANKS, TIMES_NS, UNDECODABLE, Int32, Int64, Place
+from bubblescope.model.column_types import UnfitError, typed
 from bubblescope.model.counters import in_force
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import SourceError, TimelineError, quoted, reason
 from bubblescope.model.files import replacing
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import in_order
 from bubblescope.model.parquet import UNREADABLE
-from bubblescope.model.prepared import prepared
 from bubblescope.model.provenance import Notice, Run
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.model.timing import TIMED_DTYPE
-from bubblescope.model.typed import UnfitError, typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -159,7 +159,7 @@ class Timeline:
     flops: pl.DataFrame
     activities: pl.DataFrame
     groups: pl.DataFrame
-    remembered: dict[Callable[..., Any], Any]  # see `bubblescope.model.remembered`
+    remembered: dict[Callable[..., Any], Any]  # see `bubblescope.model.cached_results`
 
     def __init__(
         self,

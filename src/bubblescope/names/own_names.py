@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import NamesError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.patterns import compiled
-from bubblescope.model.prepared import prepared
 from bubblescope.names.own_passes import own_passes
 from bubblescope.names.parsed import ParsedName
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from bubblescope.model.prepared import prepared
+from bubblescope.model.decoders import prepared
 
 OPTIMIZER: Final = "optimizer"
 FORWARD: Final = "forward"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from bubblescope.model.bounds import UNDECODABLE, Amount, Time
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import SourceError
 from bubblescope.model.files import read_file
-from bubblescope.model.prepared import prepared
 from bubblescope.recording.arrow import END
 
 if TYPE_CHECKING:

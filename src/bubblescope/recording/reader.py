@@ -9,9 +9,9 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.bounds import UNDECODABLE
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.parquet import UNREADABLE, read_arrow
-from bubblescope.model.prepared import prepared
 from bubblescope.recording.arrow import END, has_checksum, message_length, messages
 from bubblescope.recording.columns import BUSY, COLUMNS, FORMAT, HEADER, Header
 

@@ -23,9 +23,9 @@ from bubblescope.names.parser import NameParser
 from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen, is_older_half
 from bubblescope.sources.dataset.store import is_address
 from bubblescope.sources.inventory import unmatched
-from bubblescope.sources.near_misses import near_miss
 from bubblescope.sources.source import LoadOptions, ReadOptions, Source
 from bubblescope.sources.step_agreement import agreed
+from bubblescope.sources.unsupported_files import near_miss
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from bubblescope.sources.spending import Spent
+    from bubblescope.sources.device_spending import Spent
 
 
 def refuse_doubles(owners: Iterable[tuple[int, Path | str]], advice: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.model.bounds import DEVICES, RANKS, TIMES_NS
-from bubblescope.model.typed import UnfitError, typed
+from bubblescope.model.column_types import UnfitError, typed
 
 if TYPE_CHECKING:
     from collections.abc import Collection

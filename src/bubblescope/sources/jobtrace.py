@@ -14,12 +14,12 @@ import polars as pl
 
 from bubblescope.model import parquet
 from bubblescope.model.bounds import RANKS
+from bubblescope.model.column_types import UnfitError, typed
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.kinds import TRANSFERS, Kind
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timing import DEVICE
-from bubblescope.model.typed import UnfitError, typed
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.operation_names import (
     contents,

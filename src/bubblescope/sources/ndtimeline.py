@@ -13,8 +13,8 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.bounds import UNDECODABLE, Int32, Place
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import SourceError, reason
-from bubblescope.model.prepared import prepared
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timing import DEVICE
 from bubblescope.sources import numbering

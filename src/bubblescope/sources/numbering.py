@@ -13,17 +13,17 @@ import polars as pl
 from bubblescope.model.kinds import BACKWARDS, COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import ONE_STEP, Notice
 from bubblescope.names.layer_part_ranges import LAYER_PART
-from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs, with_pass_names
 from bubblescope.sources.structure.common_steps import (
     of_one_job,
     with_common_steps,
     without_messages,
 )
+from bubblescope.sources.structure.inferred_names_file import corrected
 from bubblescope.sources.structure.peers import place_of_pass, stages_of_peers
 from bubblescope.sources.structure.replicas import with_stages_of_replicas
+from bubblescope.sources.structure.stage_credibility import with_believable_stages
 from bubblescope.sources.structure.turn_order import number_by_plans
-from bubblescope.sources.structure.written import corrected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

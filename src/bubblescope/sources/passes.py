@@ -14,7 +14,7 @@ import polars as pl
 
 from bubblescope.model.kinds import Kind
 from bubblescope.sources.nesting import enclosing, outermost
-from bubblescope.sources.traced import CAST, COMPUTE, NONE, PRODUCT
+from bubblescope.sources.phase_evidence import CAST, COMPUTE, NONE, PRODUCT
 
 if TYPE_CHECKING:
     from bubblescope.sources.step_marks import Steps

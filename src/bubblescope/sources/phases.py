@@ -22,16 +22,16 @@ from bubblescope.names.phase_words import forward_edge, phase_word
 from bubblescope.sources.capture import RANGES, Capture
 from bubblescope.sources.nesting import enclosing, outermost
 from bubblescope.sources.passes import moments, passes
+from bubblescope.sources.phase_evidence import BACKWARD, CAST, COMPUTE, MODULE, NODE, SEND
 from bubblescope.sources.regions import regions
 from bubblescope.sources.structure.unmarked import HOW_ALONE
-from bubblescope.sources.traced import BACKWARD, CAST, COMPUTE, MODULE, NODE, SEND
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from bubblescope.names.parser import NameParser
+    from bubblescope.sources.phase_evidence import Traced
     from bubblescope.sources.step_marks import Steps
-    from bubblescope.sources.traced import Traced
 
 PHASES: Final = {**RANGES, "kind": pl.String}
 """Columns of phase ranges: those of `RANGES`, and the `Kind` of the phase."""

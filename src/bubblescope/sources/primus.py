@@ -16,9 +16,9 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.bounds import UNDECODABLE
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.kinds import Kind
-from bubblescope.model.prepared import prepared
 from bubblescope.model.provenance import Contents, Notice
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.model.timing import DEVICE

@@ -20,11 +20,11 @@ from bubblescope.model.timing import DEVICE
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.clock_shift import shifted
-from bubblescope.sources.emitted import parts
+from bubblescope.sources.device_spending import joined, spent
+from bubblescope.sources.emit_nvtx import parts
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.projection import losses, project
-from bubblescope.sources.spending import joined, spent
-from bubblescope.sources.untold import tell
+from bubblescope.sources.unnamed_tasks import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.capture import Capture
+    from bubblescope.sources.device_spending import Spent
     from bubblescope.sources.projection import Projection
-    from bubblescope.sources.spending import Spent
 
 UNKNOWN: Final = -1
 """Stands for a process or correlation id that a row does not have; no real one is negative."""

@@ -9,15 +9,15 @@ import polars as pl
 
 from bubblescope.model.device_time import innermost
 from bubblescope.sources.nesting import outermost
+from bubblescope.sources.phase_evidence import MODULE
 from bubblescope.sources.step_marks import REPEATED
-from bubblescope.sources.traced import MODULE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from bubblescope.model.arrays import Ints
+    from bubblescope.sources.phase_evidence import Traced
     from bubblescope.sources.step_marks import Steps
-    from bubblescope.sources.traced import Traced
 
 _LIBRARIES: Final = (
     r"^(?:(?:nccl|gloo|mpi|ucc|c10d):|(?:p?nccl|MPI_|PMPI_|rccl|cublas|cudnn|cusparse|cusolver|cufft)[A-Z]"

@@ -11,8 +11,8 @@ import adbc_driver_sqlite
 import polars as pl
 
 from bubblescope.model.arrays import at_once
+from bubblescope.model.column_types import UnfitError
 from bubblescope.model.errors import SourceError, reason
-from bubblescope.model.typed import UnfitError
 from bubblescope.sources.export_columns import BINARY, TEXT, fitting, nothing
 from bubblescope.sources.sqlite_head import tables_of, uri_of
 

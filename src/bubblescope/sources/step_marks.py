@@ -12,13 +12,13 @@ from bubblescope.model.kinds import Kind
 from bubblescope.sources.capture import RANGES
 from bubblescope.sources.kernel_period import steps_of_kernels
 from bubblescope.sources.nesting import outermost
-from bubblescope.sources.traced import NONE
+from bubblescope.sources.phase_evidence import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.names.parser import NameParser
-    from bubblescope.sources.traced import Traced
+    from bubblescope.sources.phase_evidence import Traced
 
 STEPS: Final = {**RANGES, "step": pl.Int64}
 """Columns of step ranges: those of `RANGES`, and the step's number or ordinal."""

@@ -11,7 +11,7 @@ from bubblescope.model.flops import FLOPS_SCHEMA
 from bubblescope.model.kinds import Lane
 
 if TYPE_CHECKING:
-    from bubblescope.sources.spending import Spent
+    from bubblescope.sources.device_spending import Spent
 
 
 def in_steps(

@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.beside import AWAITS_SENDS, ON_HOST, by_name, names_of
 from bubblescope.analysis.between_rounds import closed, rounds
 from bubblescope.analysis.idle.causes import ADDED, Cause
-from bubblescope.analysis.idle.known import early_between
 from bubblescope.analysis.idle.measured_run import clocks, in_circles, measured_run
 from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.analysis.idle.task_lengths import Lengths, Medians, Typical, lengths
+from bubblescope.analysis.idle.whole_run_facts import early_between
+from bubblescope.analysis.outside_passes import AWAITS_SENDS, ON_HOST, by_name, names_of
 from bubblescope.model import intervals
 from bubblescope.model.arrays import give_back
 from bubblescope.model.clock_errors import MAX_DRIFT, clock_errors
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from bubblescope.analysis.idle.known import Known
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
     from bubblescope.analysis.idle.slow_ranks import SlowRank
+    from bubblescope.analysis.idle.whole_run_facts import Known
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints, Mask
     from bubblescope.model.timeline import Timeline

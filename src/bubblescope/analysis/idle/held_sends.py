@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.beside import AWAITS_SENDS
+from bubblescope.analysis.outside_passes import AWAITS_SENDS
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints

@@ -21,8 +21,8 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.held_sends import held_sends
-from bubblescope.analysis.idle.known import LINK, Ways, early_between, still_before
-from bubblescope.analysis.phase import compared, pipelines
+from bubblescope.analysis.idle.whole_run_facts import LINK, Ways, early_between, still_before
+from bubblescope.analysis.pipeline_phase import compared, pipelines
 from bubblescope.model.dependencies import messages, numbered, passes
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.intervals import reached_ns
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.idle.known import Known
+    from bubblescope.analysis.idle.whole_run_facts import Known
     from bubblescope.model.arrays import Ints, Mask, Numbers
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.replay import Graph
@@ -93,7 +93,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         feeder: The task whose result came last, if the task had to wait for it; else -1.
         steps: The steps; None stands for a run without. Where pipelines run their steps each for
             itself, each of their steps is one of these, and `s` is the number of all.
-        pipelines: Frame with rank and pipeline, as `bubblescope.analysis.phase.pipelines`.
+        pipelines: Frame with rank and pipeline, as `bubblescope.analysis.pipeline_phase.pipelines`.
         pipeline: Of each of `steps`.
         opens_ns: First start of each step on the timeline's clock.
         first: First task of each group, and n: g + 1 long.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from bubblescope.analysis.finding import place
-from bubblescope.analysis.idle.chance import rank_errors
+from bubblescope.analysis.idle.rank_noise import rank_errors
 from bubblescope.analysis.idle.task_lengths import Durations, Typical
 
 if TYPE_CHECKING:

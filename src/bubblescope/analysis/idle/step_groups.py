@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.beside import names_of
 from bubblescope.analysis.between_rounds import rounds
-from bubblescope.analysis.phase import pipelines, step_facts
+from bubblescope.analysis.outside_passes import names_of
+from bubblescope.analysis.pipeline_phase import pipelines, step_facts
 from bubblescope.analysis.schedule.observe import seen
+from bubblescope.model.cached_results import told
 from bubblescope.model.dependencies import passes
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
-from bubblescope.model.remembered import told
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.idle.chance import OF_DEVIATION, OF_MEDIAN
+from bubblescope.analysis.idle.rank_noise import OF_DEVIATION, OF_MEDIAN
 from bubblescope.model.ordering import numbered
 
 if TYPE_CHECKING:

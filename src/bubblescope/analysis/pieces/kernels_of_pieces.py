@@ -30,8 +30,8 @@ from bubblescope.analysis.kernels import (
     varied,
 )
 from bubblescope.analysis.overview import sized
-from bubblescope.analysis.pieces.given import here
-from bubblescope.engine.held import Held, Holder
+from bubblescope.analysis.pieces.run_in_pieces import here
+from bubblescope.engine.remote_results import Held, Holder
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from bubblescope.analysis.pieces.given import Runs
+    from bubblescope.analysis.pieces.run_in_pieces import Runs
     from bubblescope.model.provenance import Run
 
 Answer = TypeVar("Answer")

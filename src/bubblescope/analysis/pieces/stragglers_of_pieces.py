@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.alike import Alike, Doing, alike_of, idle_shares, usual_work
 from bubblescope.analysis.between_rounds import closed
 from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
-from bubblescope.analysis.phase import StepFacts, compared, pipelines, step_facts
-from bubblescope.analysis.pieces.given import here
-from bubblescope.analysis.pieces.looking import Looking
+from bubblescope.analysis.pieces.run_in_pieces import here
+from bubblescope.analysis.pieces.scanning import Looking
+from bubblescope.analysis.pipeline_phase import StepFacts, compared, pipelines, step_facts
+from bubblescope.analysis.rank_standing import Alike, Doing, alike_of, idle_shares, usual_work
 from bubblescope.analysis.stragglers.operations import Array, Operations, Pipeline, tabulate
 from bubblescope.analysis.stragglers.replayed import (
     Replayed,
@@ -31,17 +31,17 @@ from bubblescope.analysis.stragglers.replayed import (
 )
 from bubblescope.analysis.stragglers.replays import Replays, Usual
 from bubblescope.analysis.stragglers.slowness import correlated, correlations
+from bubblescope.model.cached_results import told
 from bubblescope.model.errors import TimelineError
-from bubblescope.model.remembered import told
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from bubblescope.analysis.pieces.given import Pieces, Runs
-    from bubblescope.analysis.pieces.looks import OfPart, Told
-    from bubblescope.engine.held import Held
+    from bubblescope.analysis.pieces.run_in_pieces import Pieces, Runs
+    from bubblescope.analysis.pieces.scans import OfPart, Told
+    from bubblescope.engine.remote_results import Held
 
 Answer = TypeVar("Answer")
 

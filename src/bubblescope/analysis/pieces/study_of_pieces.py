@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import polars as pl
 
-from bubblescope.analysis.beside import Names, names_of
 from bubblescope.analysis.between_rounds import Rounds, rounds
 from bubblescope.analysis.device_budget import Budget, Spent, budget_of
 from bubblescope.analysis.idle import longest_gaps
 from bubblescope.analysis.idle.evidence import Evidence
-from bubblescope.analysis.idle.known import Known, Ways, still_before
 from bubblescope.analysis.idle.ledger import Entries, Ledger
 from bubblescope.analysis.idle.shares import Lasting, Sets, Shares, shares_of
 from bubblescope.analysis.idle.task_lengths import Medians, Typical
+from bubblescope.analysis.idle.whole_run_facts import Known, Ways, still_before
 from bubblescope.analysis.losses import Losses, Lost, losses_of
+from bubblescope.analysis.outside_passes import Names, names_of
 from bubblescope.analysis.overview import Kinds, Overview, evenly
-from bubblescope.analysis.phase import StepFacts, pipelines, step_facts
-from bubblescope.analysis.pieces import looks
-from bubblescope.analysis.pieces.given import here
-from bubblescope.analysis.pieces.looking import Looking
+from bubblescope.analysis.pieces import scans
+from bubblescope.analysis.pieces.run_in_pieces import here
+from bubblescope.analysis.pieces.scanning import Looking
+from bubblescope.analysis.pipeline_phase import StepFacts, pipelines, step_facts
 from bubblescope.analysis.rates import rates_of
 from bubblescope.analysis.schedule.ideal import Done, Ideal
 from bubblescope.analysis.schedule.observe import Seen, seen, stages_held
@@ -35,8 +35,8 @@ from bubblescope.analysis.schedule.recognise import Followed, followed, telling_
 from bubblescope.analysis.step_lengths import closed, nexts
 from bubblescope.analysis.study import Study
 from bubblescope.analysis.wall_clock import WallClock, pipeline_phases, whole_steps
-from bubblescope.engine.held import Held
-from bubblescope.model.remembered import told
+from bubblescope.engine.remote_results import Held
+from bubblescope.model.cached_results import told
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.analysis.idle.causes import Cause
-    from bubblescope.analysis.pieces.given import Pieces, Runs
+    from bubblescope.analysis.pieces.run_in_pieces import Pieces, Runs
     from bubblescope.analysis.schedule.recognise import Choice, Recognition
     from bubblescope.schedules.plan import Plan
 
@@ -110,7 +110,7 @@ def study_of(
     also: Sequence[Plan] = (),
     explained: bool = True,
     replayed: int | None = None,
-    keeping: Callable[[Overview], looks.Keeps] | None = None,
+    keeping: Callable[[Overview], scans.Keeps] | None = None,
     then: Callable[[Found], Answer] = _itself,
 ) -> Answer:
     """Look at a run part by part.
@@ -167,7 +167,7 @@ class _Asked(NamedTuple):
 
     telling: list[int] | None
     middles: Any
-    typical: tuple[int | None, looks.Drawn] | None
+    typical: tuple[int | None, scans.Drawn] | None
     budgeted: bool
     sampled: list[int] | None
 
@@ -215,18 +215,18 @@ class _Study(Looking):
     def answered(
         self,
         also: Sequence[Plan],
-        keeping: Callable[[Overview], looks.Keeps] | None,
+        keeping: Callable[[Overview], scans.Keeps] | None,
         then: Callable[[Found], Answer],
         *,
         explained: bool,
         replayed: int | None,
     ) -> Answer:
         """Look until all is known; see `study_of`."""
-        self.told, alone = self.put(_alone, self.pieces, self.look(looks.first))
+        self.told, alone = self.put(_alone, self.pieces, self.look(scans.first))
         asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, replayed)
         self.tell_pipelines()
         choice = self._choice(asked.telling, also)
-        second = self.look(looks.second, (choice, asked.middles))
+        second = self.look(scans.second, (choice, asked.middles))
         self.told, *made = self.put(_rated, self.pieces, self.told, alone, choice, second)
         rated = _Rated(*made)
         more = self._replayed(choice, rated, asked.sampled, explained=explained)
@@ -250,52 +250,52 @@ class _Study(Looking):
             wanted = {}
             for step in telling:
                 wanted.setdefault(self.at(step), []).append(step)
-        [choice] = self.put(looks.chosen, self.pieces, self.told, wanted, also)
+        [choice] = self.put(scans.chosen, self.pieces, self.told, wanted, also)
         return choice
 
     def _replayed(
         self, choice: Any, rated: _Rated, sampled: list[int] | None, *, explained: bool
-    ) -> looks.Replayed:
+    ) -> scans.Replayed:
         """Return what parts are told for their replays."""
         of = 1.0 if sampled is None else len(sampled) / len(self.parts)
-        how = looks.Along(max(1, int(_TOGETHER / of)), sampled)
-        [typical] = self.put(_typical, self.look(looks.along, how, how.looks(self.batches)))
+        how = scans.Along(max(1, int(_TOGETHER / of)), sampled)
+        [typical] = self.put(_typical, self.look(scans.along, how, how.looks(self.batches)))
         known: Any = Held()
         done: Any = Held()
         if not choice.nothing or self.ask(_on_one_clock, self.pieces):
             [still] = self.put(_still, self.told, rated.rates)
-            third = self.look(looks.third, (choice, rated.whole, still), sampled)
+            third = self.look(scans.third, (choice, rated.whole, still), sampled)
             known, done = self.put(_known, third, still, typical)
         pipelined = self.ask(_pipelined, self.pieces, known, rated.recognition)
-        return looks.Replayed(choice, rated.whole, done, known, pipelined, explained)
+        return scans.Replayed(choice, rated.whole, done, known, pipelined, explained)
 
     def _looked_at(
-        self, alone: Held[_Alone], asked: _Asked, rated: _Rated, more: looks.Replayed
+        self, alone: Held[_Alone], asked: _Asked, rated: _Rated, more: scans.Replayed
     ) -> _Replays:
         """Replay parts, and look at what that shows."""
-        fourth = self.look(looks.fourth, more, asked.sampled)
+        fourth = self.look(scans.fourth, more, asked.sampled)
         ledger, ideal = self.put(_ledger, fourth, more.known)
         drawn: list[Held[pl.DataFrame]] = []
         if asked.typical is not None:
             step, where = asked.typical
-            drawn = self.look(looks.drawn, where, [self.at(step)])
+            drawn = self.look(scans.drawn, where, [self.at(step)])
         spans: Held[Any] = Held()
         whole: list[Held[pl.DataFrame | None]] = []
         if not (ledger.nothing or asked.budgeted):
             [spans] = self.put(_spans, self.told, alone, rated.rates)
-            whole = [] if spans.nothing else self.look(looks.whole, spans)
+            whole = [] if spans.nothing else self.look(scans.whole, spans)
         sets: list[Held[Sets]] = []
         if more.explained and not ledger.nothing:
             steps, present = self.ask(_telling, fourth, ledger)
             parts = sorted({self.at(step) for step in steps})
-            sets = self.look(looks.sets, (more, steps, present), parts)
+            sets = self.look(scans.sets, (more, steps, present), parts)
         return _Replays(fourth, ledger, ideal, drawn, spans, whole, sets)
 
 
-def _alone(pieces: Pieces, first: Sequence[looks.First]) -> tuple[looks.Told, _Alone]:
+def _alone(pieces: Pieces, first: Sequence[scans.First]) -> tuple[scans.Told, _Alone]:
     """Put together what parts tell by themselves, of which all are told something."""
     numbers = Seen.joined([one.seen for one in first])
-    known: looks.Told = {
+    known: scans.Told = {
         step_facts: StepFacts.joined([one.facts for one in first]),
         seen: numbers,
         stages_held: numbers.held(pieces.ranks),
@@ -310,13 +310,13 @@ def _alone(pieces: Pieces, first: Sequence[looks.First]) -> tuple[looks.Told, _A
     )
 
 
-def _asked(pieces: Pieces, known: looks.Told, alone: _Alone, replayed: int | None) -> _Asked:
+def _asked(pieces: Pieces, known: scans.Told, alone: _Alone, replayed: int | None) -> _Asked:
     overview = alone.overview
     step = overview.typical(common_clock=pieces.run.common_clock)
     typical = None
     if step is not None:
         ranks = evenly(overview.order(pieces.ranks), DRAWN)["rank"].to_list()
-        typical = step["step"], looks.Drawn(ranks, step["start_ns"], step["end_ns"])
+        typical = step["step"], scans.Drawn(ranks, step["start_ns"], step["end_ns"])
     return _Asked(
         telling_steps(known[step_facts], known[seen].passes),
         alone.lengths.middles(),
@@ -326,7 +326,7 @@ def _asked(pieces: Pieces, known: looks.Told, alone: _Alone, replayed: int | Non
     )
 
 
-def _sampled(pieces: Pieces, known: looks.Told, tasks: int, replayed: int) -> list[int] | None:
+def _sampled(pieces: Pieces, known: scans.Told, tasks: int, replayed: int) -> list[int] | None:
     """Return parts of about so many of a run's tasks in all, evenly over the run; None for all.
 
     Only parts that have steps which are compared across ranks tell anything.
@@ -343,17 +343,17 @@ def _overview(alone: _Alone) -> Overview:
     return alone.overview
 
 
-def _bare(pieces: Pieces, known: looks.Told) -> Timeline:
+def _bare(pieces: Pieces, known: scans.Told) -> Timeline:
     """Return a run without tasks, told of the whole."""
     return told(Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run), known)
 
 
 def _rated(
     pieces: Pieces,
-    known: looks.Told,
+    known: scans.Told,
     alone: _Alone,
     choice: Choice | None,
-    second: Sequence[looks.Second],
+    second: Sequence[scans.Second],
 ) -> tuple[Any, ...]:
     """Return what parts are told now, and what `_Rated` is of."""
     follow = [one.followed for one in second if one.followed is not None]
@@ -379,7 +379,7 @@ def _on_one_clock(pieces: Pieces) -> bool:
     return pieces.run.common_clock
 
 
-def _still(known: looks.Told, rates: pl.DataFrame) -> tuple[Any]:
+def _still(known: scans.Told, rates: pl.DataFrame) -> tuple[Any]:
     """Return which ranks were in the step before while others began one."""
     steps = known[step_facts].compared
     spans = rates.filter(pl.col("step").is_in(steps, nulls_equal=True)).select(
@@ -389,7 +389,7 @@ def _still(known: looks.Told, rates: pl.DataFrame) -> tuple[Any]:
 
 
 def _known(
-    third: Sequence[looks.Third], still: Any, typical: Typical | None
+    third: Sequence[scans.Third], still: Any, typical: Typical | None
 ) -> tuple[Known | None, Done | None]:
     """Return what steps tell each other, and what was ever done."""
     did = [one.done for one in third if one.done is not None]
@@ -408,7 +408,7 @@ def _pipelined(pieces: Pieces, known: Known | None, recognition: Recognition | N
 
 
 def _ledger(
-    fourth: Sequence[looks.Fourth], known: Known | None
+    fourth: Sequence[scans.Fourth], known: Known | None
 ) -> tuple[Ledger | None, Ideal | None]:
     """Return the ledger and the ideal of a run, given what replays of its parts told."""
     entries = [one.entries for one in fourth if one.entries is not None]
@@ -422,7 +422,7 @@ def _ledger(
     return ledger, Ideal(pl.concat(steps).sort("step"), pl.concat(own), sum(imputed), None)
 
 
-def _spans(known: looks.Told, alone: _Alone, rates: pl.DataFrame) -> tuple[looks.Spans | None]:
+def _spans(known: scans.Told, alone: _Alone, rates: pl.DataFrame) -> tuple[scans.Spans | None]:
     """Return when steps were that are whole, and pipeline phases; None without any such."""
     steps = whole_steps(alone.starts).filter(~pl.col("step").is_in(known[step_facts].cut))
     if not steps.height:
@@ -435,24 +435,24 @@ def _spans(known: looks.Told, alone: _Alone, rates: pl.DataFrame) -> tuple[looks
         .rename({"closed_start_ns": "start_ns", "closed_end_ns": "end_ns"})
     )
     phases = pipeline_phases(whole, known[rounds].between, known[pipelines])
-    return (looks.Spans(phases, steps),)
+    return (scans.Spans(phases, steps),)
 
 
 def _telling(
-    fourth: Sequence[looks.Fourth], ledger: Ledger
+    fourth: Sequence[scans.Fourth], ledger: Ledger
 ) -> tuple[list[int | None], Sequence[Cause]]:
     """Return the steps that are replayed with sets of causes, and the causes."""
     return _lasting(fourth).telling(ledger.present), ledger.present
 
 
-def _lasting(fourth: Sequence[looks.Fourth]) -> Lasting:
+def _lasting(fourth: Sequence[scans.Fourth]) -> Lasting:
     return Lasting.joined([one.lasting for one in fourth if one.lasting is not None])
 
 
 def _concluded(
     then: Callable[[Found], Answer],
     pieces: Pieces,
-    known: looks.Told,
+    known: scans.Told,
     alone: _Alone,
     sampled: Sequence[int] | None,
     rated: _Rated,

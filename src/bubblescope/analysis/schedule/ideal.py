@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import of_phase
+from bubblescope.analysis.pipeline_phase import of_phase
 from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.ordering import in_order
 from bubblescope.model.timeline import Timeline

@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import of_phase
+from bubblescope.analysis.pipeline_phase import of_phase
 from bubblescope.model.arrays import blocks_of_ranks
+from bubblescope.model.cached_results import remembered
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind
 from bubblescope.model.ordering import in_order
-from bubblescope.model.remembered import remembered
 from bubblescope.schedules.plan import looped, mirrored, zigzag
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from bubblescope.analysis.phase import step_facts
+from bubblescope.analysis.pipeline_phase import step_facts
 from bubblescope.analysis.schedule.candidates import (
     Candidate,
     known,
@@ -41,8 +41,8 @@ from bubblescope.analysis.schedule.observe import (
     seen,
     shapes,
 )
+from bubblescope.model.cached_results import told
 from bubblescope.model.errors import ScheduleError
-from bubblescope.model.remembered import told
 from bubblescope.schedules import plan as codes
 from bubblescope.schedules.naming import meant
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bubblescope.analysis.phase import StepFacts
+    from bubblescope.analysis.pipeline_phase import StepFacts
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import numpy as np
 
-from bubblescope.analysis.alike import Alike, alike
 from bubblescope.analysis.between_rounds import closed
-from bubblescope.analysis.phase import pipelines
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
+from bubblescope.analysis.pipeline_phase import pipelines
+from bubblescope.analysis.rank_standing import Alike, alike
 from bubblescope.analysis.stragglers.operations import Pipeline, tabulate
 from bubblescope.analysis.stragglers.replayed import Replayed, kept_and_not, overall
 from bubblescope.analysis.stragglers.replays import Replays
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.idle.slow_ranks import SlowRank
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.analysis.stragglers.operations import Array
     from bubblescope.analysis.stragglers.replayed import Slowed
     from bubblescope.model.progress import Progress

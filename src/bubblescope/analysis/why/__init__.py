@@ -15,7 +15,7 @@ from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.longest_gaps import longest
 from bubblescope.analysis.idle.shares import Shares, shares
 from bubblescope.analysis.losses import losses
-from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why.device_findings import lost, verdict
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.finding import Finding
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.losses import Losses
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.analysis.wall_clock import WallClock
     from bubblescope.model.progress import Progress

@@ -14,7 +14,7 @@ import polars as pl
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.idle.evidence import LATE, deviation
-from bubblescope.analysis.idle.slowest import LEAST, notable, slowest
+from bubblescope.analysis.idle.notable_rank import LEAST, notable, slowest
 from bubblescope.analysis.wall_clock import WAITS
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
+from bubblescope.model.decoders import prepared
 from bubblescope.model.plain_text import cut
-from bubblescope.model.prepared import prepared
-from bubblescope.render.html import answers, schema
+from bubblescope.render.html import schema, whatif_answers
 from bubblescope.render.html.against import against_of, latest_ns
+from bubblescope.render.html.counter_samples import counters_of
 from bubblescope.render.html.in_tasks import (
     Communication,
     communication_columns,
@@ -38,7 +39,6 @@ from bubblescope.render.html.packing import (
     rows_of,
     task_columns,
 )
-from bubblescope.render.html.samples import counters_of
 from bubblescope.render.html.summary import overlays_of, summary, title_of, verdict_of
 from bubblescope.render.layout import ordered_ranks
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.verdict import Verdict
     from bubblescope.analysis.view import View
     from bubblescope.model.timeline import Timeline
-    from bubblescope.render.html.samples import Counters
+    from bubblescope.render.html.counter_samples import Counters
 
 _TITLE: Final = 200
 _TEXT: Final = 10_000
@@ -77,7 +77,8 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         samples: Values of counters over time, in the columns of the page.
         kernels: As `bubblescope.render.html.kernels.Kernels.table`; empty if the page has none.
         communication: As `bubblescope.render.html.in_tasks.Communication.table`.
-        ghosts: Tasks of what-ifs that the page holds, as of `bubblescope.render.html.answers.Told`.
+        ghosts: Tasks of what-ifs that the page holds, as of
+            `bubblescope.render.html.whatif_answers.Told`.
         asks: What can be asked about the run, and how a page tells the answer; None if nobody can ask.
     """
 
@@ -92,7 +93,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
     kernels: pl.DataFrame
     communication: pl.DataFrame
     ghosts: pl.DataFrame
-    asks: answers.Asks | None
+    asks: whatif_answers.Asks | None
 
     @classmethod
     def of(cls, view: View, *, title: str | None = None, kernels: bool = False) -> PageData:
@@ -198,7 +199,7 @@ class Outline(NamedTuple):
     verdict: Verdict
     error: float | None
     pairs: pl.DataFrame | None
-    answers: answers.Answers
+    answers: whatif_answers.Answers
     gaps: pl.DataFrame
     links: pl.DataFrame
     phases: pl.DataFrame
@@ -218,7 +219,7 @@ class Outline(NamedTuple):
         if against is not None:
             end_ns = max(end_ns, latest_ns(against.pairing))
         counted = counters_of(timeline, ranks, origin_ns)
-        could = answers.Answers.of(view)
+        could = whatif_answers.Answers.of(view)
         known = {
             **summary(view, ranks, origin_ns),
             "against": None if against is None else against_of(against, ranks, origin_ns),
@@ -280,7 +281,7 @@ class Outline(NamedTuple):
         )
         asks = None
         if questions is not None:
-            asks = answers.Asks(questions, self.timeline, self.ranks, could.names)
+            asks = whatif_answers.Asks(questions, self.timeline, self.ranks, could.names)
         return PageData(
             told=told,
             origin_ns=self.origin_ns,

@@ -1,8 +1,8 @@
 """What devices did in each task: how long they computed, communicated and copied, and in which groups.
 
 All are sums of the device's budget (docs/device.md), of which no row reaches over the edge of a task,
-as `bubblescope.sources.spending` cuts it. Of ranks with several devices it is not known on which a task
-ran.
+as `bubblescope.sources.device_spending` cuts it. Of ranks with several devices it is not known on which
+a task ran.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ import polars as pl
 from bubblescope.analysis.idle.causes import ADDED, MEANINGS, Cause
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.model.clock_errors import clock_errors
+from bubblescope.model.decoders import prepared
 from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.model.plain_text import cut
-from bubblescope.model.prepared import prepared
 from bubblescope.model.provenance import INFERRED_PASSES
 from bubblescope.model.timing import on_host
 from bubblescope.render.html import schema
-from bubblescope.render.html.answers import sentence
+from bubblescope.render.html.whatif_answers import sentence
 from bubblescope.render.palette import CAUSE_LOOKS, COLOURS, DARK_COLOURS, ink_on, outline_of
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans
@@ -26,9 +26,9 @@ from bubblescope.render.wording import facts, whose_times
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.analysis.alike import Alike
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.shares import Shares
+    from bubblescope.analysis.rank_standing import Alike
     from bubblescope.analysis.rates import BubbleRates, Rates
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.verdict import Verdict

@@ -31,7 +31,7 @@ from bubblescope.render.wording import facts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.model.timeline import Timeline
     from bubblescope.render.picture.sheet import Panel, Style
     from bubblescope.render.picture.size import Size

@@ -28,7 +28,7 @@ from bubblescope.render.picture.size import INCH, POINT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.render.picture.sheet import Panel, Style
     from bubblescope.render.picture.size import Size
 

@@ -18,7 +18,7 @@ from bubblescope.render.picture.size import POINT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
 
 _BUILT_IN: Final = "helvetica"
 """A font that every reader of PDF has, for the letters of western Europe."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.picture_data import Pictured
 
 _MOST: Final = 200_000_000
 """Pixels of a picture, each of which takes the renderer four bytes."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from bubblescope.analysis.pictured import Pictured
+from bubblescope.analysis.picture_data import Pictured
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.files import replacing
 from bubblescope.render.picture import full, paper

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import stragglers
-from bubblescope.analysis.alike import Standing
+from bubblescope.analysis.rank_standing import Standing
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import table_of, times_of, warnings_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bubblescope.analysis.alike import Alike
+    from bubblescope.analysis.rank_standing import Alike
     from bubblescope.analysis.stragglers import Explained
 
 _ROWS: Final = 12

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from bubblescope.model import language
 from bubblescope.render.text.by_width import ByWidth
-from bubblescope.render.text.wide import Wide, is_wide
+from bubblescope.render.text.wide_letters import Wide, is_wide
 
 if TYPE_CHECKING:
     from rich.table import Column

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.phase import phases
+from bubblescope.analysis.pipeline_phase import phases
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.plain_text import UNSEEN_IN_LINE
 from bubblescope.render.layout import with_rows

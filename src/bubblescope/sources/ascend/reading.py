@@ -23,10 +23,10 @@ from bubblescope.sources.ascend.mstx_messages import Message, parse_message
 from bubblescope.sources.ascend.parallel_layout import Layout
 from bubblescope.sources.ascend.profile import Profile, database_of, read_profile
 from bubblescope.sources.assembly import assembled, refuse_doubles
+from bubblescope.sources.device_spending import NOTHING, joined, spent
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import implausible_clock, impossible_times
-from bubblescope.sources.spending import NOTHING, joined, spent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from bubblescope.model.progress import Progress
     from bubblescope.names.parsed import ParsedName
     from bubblescope.names.parser import NameParser
+    from bubblescope.sources.device_spending import Spent
     from bubblescope.sources.source import ReadOptions
-    from bubblescope.sources.spending import Spent
 
 _STAMP: Final = re.compile(r"_(\d{14,17})_ascend_(?:pt|ms)$")
 _OPERATION: Final = {

@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Meta
 
 from bubblescope.model.bounds import UNDECODABLE, Amount, Int32, Int64, Place, Time
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import SourceError, reason
-from bubblescope.model.prepared import prepared
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline_tables import TABLES
 

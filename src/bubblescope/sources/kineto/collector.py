@@ -34,8 +34,16 @@ from bubblescope.sources.kineto.host import Host, Numbers
 from bubblescope.sources.kineto.host_transfers import HostTransfers
 from bubblescope.sources.kineto.process_groups import RankGroups
 from bubblescope.sources.kineto.products import Products
+from bubblescope.sources.phase_evidence import (
+    BACKWARD,
+    COMMUNICATION,
+    MODULE,
+    NONE,
+    RECEIVE,
+    SEND,
+    role,
+)
 from bubblescope.sources.plausibility import possible
-from bubblescope.sources.traced import BACKWARD, COMMUNICATION, MODULE, NONE, RECEIVE, SEND, role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -19,6 +19,7 @@ from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.clock_shift import shifted
+from bubblescope.sources.device_spending import NOTHING, Spent, joined, spent
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document
@@ -27,9 +28,8 @@ from bubblescope.sources.kineto.recorder_marks import told_by_marks
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
-from bubblescope.sources.spending import NOTHING, Spent, joined, spent
 from bubblescope.sources.structure.unmarked import HOW_ALONE
-from bubblescope.sources.untold import Untold, tell
+from bubblescope.sources.unnamed_tasks import Untold, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,7 +29,7 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
-from bubblescope.sources.emitted import without_numbers
+from bubblescope.sources.emit_nvtx import without_numbers
 from bubblescope.sources.export_columns import referred_to
 from bubblescope.sources.nsight.communicators import FUNCTION, NO_CALLS, nccl_calls
 from bubblescope.sources.nsight.counters import gpu_metrics, memory

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import polars as pl
 
 from bubblescope.model import parquet
+from bubblescope.model.column_types import UnfitError
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.parquet import UNREADABLE
-from bubblescope.model.typed import UnfitError
 from bubblescope.sources.export_columns import fitting, nothing, texts_of
 from bubblescope.sources.nsight.tool_names import EVENTS
 from bubblescope.sources.sqlite import SqliteTables

@@ -27,7 +27,7 @@ from bubblescope.sources.capture import (
     numbered_kernels,
     told_by_host,
 )
-from bubblescope.sources.emitted import without_numbers
+from bubblescope.sources.emit_nvtx import without_numbers
 from bubblescope.sources.export_columns import referred_to
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.process_exports import DEVICE_NAMES, UNKNOWN, Clues, Export, counted

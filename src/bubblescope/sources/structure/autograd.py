@@ -17,10 +17,10 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.kinds import Kind
+from bubblescope.sources.phase_evidence import BACKWARD, COMMUNICATION, NODE, NONE, SEND
 from bubblescope.sources.structure.calls import calls_of_engine, ordered
 from bubblescope.sources.structure.doubts import with_doubts
 from bubblescope.sources.structure.reach import alike_forwards, with_preparation, with_sums
-from bubblescope.sources.traced import BACKWARD, COMMUNICATION, NODE, NONE, SEND
 
 if TYPE_CHECKING:
     from bubblescope.sources.structure.calls import Order

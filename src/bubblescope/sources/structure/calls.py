@@ -19,7 +19,15 @@ import numpy as np
 import polars as pl
 
 from bubblescope.sources.nesting import outermost
-from bubblescope.sources.traced import BACKWARD, CAST, COMMUNICATION, COMPUTE, NODE, NONE, PRODUCT
+from bubblescope.sources.phase_evidence import (
+    BACKWARD,
+    CAST,
+    COMMUNICATION,
+    COMPUTE,
+    NODE,
+    NONE,
+    PRODUCT,
+)
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints, Mask

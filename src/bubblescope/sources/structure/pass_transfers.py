@@ -9,11 +9,11 @@ import polars as pl
 
 from bubblescope.model.device_time import lookup
 from bubblescope.model.kinds import Kind
-from bubblescope.sources.traced import NONE, OPERATORS, RECEIVE, SEND
+from bubblescope.sources.phase_evidence import NONE, OPERATORS, RECEIVE, SEND
 
 if TYPE_CHECKING:
     from bubblescope.sources.capture import Capture
-    from bubblescope.sources.traced import Traced
+    from bubblescope.sources.phase_evidence import Traced
 
 _NEVER: Final = 2**62
 _FORWARD: Final = pl.col("kind") == Kind.FORWARD.value

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.kinds import Kind
-from bubblescope.sources.traced import NONE
+from bubblescope.sources.phase_evidence import NONE
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints, Mask

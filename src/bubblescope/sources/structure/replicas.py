@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.sources.structure.believable import with_believable_stages
+from bubblescope.sources.structure.stage_credibility import with_believable_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from bubblescope.model.kinds import TRANSFERS, Kind, Lane
 from bubblescope.schedules import SCHEDULES
 from bubblescope.schedules.classic import gpipe, looped_bfs
 from bubblescope.schedules.plan import KINDS
-from bubblescope.sources.structure.believable import share_possible
+from bubblescope.sources.structure.stage_credibility import share_possible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

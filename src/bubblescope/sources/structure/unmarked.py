@@ -11,6 +11,15 @@ from bubblescope.model.kinds import BACKWARDS, Kind
 from bubblescope.model.provenance import INFERRED_PASSES, Notice
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
+from bubblescope.sources.phase_evidence import (
+    BACKWARD,
+    CAST,
+    COMPUTE,
+    NONE,
+    OPERATORS,
+    PRODUCT,
+    SEND,
+)
 from bubblescope.sources.structure.autograd import passes
 from bubblescope.sources.structure.pass_transfers import (
     named_transfers,
@@ -19,14 +28,13 @@ from bubblescope.sources.structure.pass_transfers import (
     share_beside,
     transfers,
 )
-from bubblescope.sources.traced import BACKWARD, CAST, COMPUTE, NONE, OPERATORS, PRODUCT, SEND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.capture import Capture
-    from bubblescope.sources.traced import Traced
+    from bubblescope.sources.phase_evidence import Traced
 
 _HOW_GRAPHS: Final = (
     "graphs: what autograd's engine ran is a backward, and what it went back through a forward"

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from bubblescope.model.bounds import UNDECODABLE, Amount, Place, Time
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import SourceError, reason
-from bubblescope.model.prepared import prepared
 from bubblescope.render.html.schema import Row, TableName, Told
 from bubblescope.sources.dataset.levels_folder import SCHEMA, folder_of
 

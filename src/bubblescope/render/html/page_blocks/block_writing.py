@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.alike import alike
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.ledger import laid_out
-from bubblescope.analysis.phase import phases
+from bubblescope.analysis.pipeline_phase import phases
+from bubblescope.analysis.rank_standing import alike
 from bubblescope.analysis.view import links_of, spread_of
 from bubblescope.model import intervals
 from bubblescope.model.kinds import Kind, Lane
@@ -36,10 +36,10 @@ from bubblescope.render.html.serve.windows import Drawn, Sight, chosen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.analysis.alike import Alike
     from bubblescope.analysis.idle.ledger import Replays
     from bubblescope.analysis.overview import Overview
-    from bubblescope.analysis.pieces.looks import Own
+    from bubblescope.analysis.pieces.scans import Own
+    from bubblescope.analysis.rank_standing import Alike
     from bubblescope.model.arrays import Ints
     from bubblescope.render.html.page_blocks.block_files import Levels
 
@@ -96,7 +96,7 @@ class Kept(NamedTuple):
 
 
 class Keeping(NamedTuple):
-    """Writes the blocks of a part; see `bubblescope.analysis.pieces.looks.Keeps`.
+    """Writes the blocks of a part; see `bubblescope.analysis.pieces.scans.Keeps`.
 
     Attributes:
         levels: Where to.

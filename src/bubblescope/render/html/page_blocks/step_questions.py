@@ -12,9 +12,9 @@ from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.standard_questions import Questions
 from bubblescope.analysis.study import study
 from bubblescope.model.errors import ScheduleError
-from bubblescope.render.html.answers import ASK, said
 from bubblescope.render.html.schema import Asked, WhatIf
 from bubblescope.render.html.serve.whatifs import questioned
+from bubblescope.render.html.whatif_answers import ASK, said
 from bubblescope.sources import load
 from bubblescope.sources.dataset.catalogue import TASKS
 

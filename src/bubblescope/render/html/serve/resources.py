@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import BubblescopeError, TimelineError
-from bubblescope.model.prepared import prepared
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page
 from bubblescope.render.html.schema import Asked, Found, Inside, Search, Totals, Where
-from bubblescope.render.html.serve.asked import moment_ns, positions, sight, span_ns
 from bubblescope.render.html.serve.query import QueryError, find, totals
+from bubblescope.render.html.serve.request_parameters import moment_ns, positions, sight, span_ns
 from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Windows
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 from msgspec.structs import replace
 
-from bubblescope.analysis.asking import read
+from bubblescope.analysis.question_text import read
 from bubblescope.model.errors import ScheduleError
-from bubblescope.render.html.answers import said
 from bubblescope.render.html.schema import Asked
 from bubblescope.render.html.serve.windows import Windows
+from bubblescope.render.html.whatif_answers import said
 
 if TYPE_CHECKING:
     from bubblescope.analysis.standard_questions import Answer, Questions

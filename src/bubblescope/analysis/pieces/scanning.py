@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bubblescope.analysis.phase import pipelines, step_facts, together
-from bubblescope.analysis.pieces import looks
-from bubblescope.engine.held import Held, Holder
+from bubblescope.analysis.pieces import scans
+from bubblescope.analysis.pipeline_phase import pipelines, step_facts, together
+from bubblescope.engine.remote_results import Held, Holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from bubblescope.analysis.pieces.given import Pieces, Runs
+    from bubblescope.analysis.pieces.run_in_pieces import Pieces, Runs
 
 
 class Looking(Holder):
@@ -41,10 +41,10 @@ class Looking(Holder):
         super().__init__(run, folder)
         self.pieces = pieces if isinstance(pieces, Held) else Held.of(pieces, folder)
         self.parts, self.batches = self.ask(_outline, self.pieces)
-        self.told: Held[looks.Told] = Held({})
+        self.told: Held[scans.Told] = Held({})
 
     def look(
-        self, look: Callable[[looks.OfPart], Any], more: Any = None, at: Iterable[int] | None = None
+        self, look: Callable[[scans.OfPart], Any], more: Any = None, at: Iterable[int] | None = None
     ) -> list[Held[Any]]:
         """Look at each part, or at some, and return what comes of it, by part.
 
@@ -56,7 +56,7 @@ class Looking(Holder):
         numbers = range(len(self.parts)) if at is None else at
         pieces: Any = self.pieces.shared
         known: Any = self.told.shared
-        return self.hold(look, [looks.OfPart(pieces, number, known, more) for number in numbers])
+        return self.hold(look, [scans.OfPart(pieces, number, known, more) for number in numbers])
 
     def at(self, step: int | None) -> int:
         """Return the part that has a step."""
@@ -66,7 +66,7 @@ class Looking(Holder):
     def tell_pipelines(self) -> None:
         """Tell parts which pipelines there are, once they are told what whole steps tell."""
         step = self.ask(_overlapping, self.told)
-        apart = [] if step is None else self.look(looks.split, step[0], [self.at(step[0])])
+        apart = [] if step is None else self.look(scans.split, step[0], [self.at(step[0])])
         [self.told] = self.put(_with_pipelines, self.told, apart)
 
 
@@ -74,12 +74,12 @@ def _outline(pieces: Pieces) -> tuple[list[Sequence[int]], int]:
     return list(pieces.parts), pieces.batches
 
 
-def _overlapping(known: looks.Told) -> tuple[int | None] | None:
+def _overlapping(known: scans.Told) -> tuple[int | None] | None:
     step: tuple[int | None] | None = known[step_facts].overlapping
     return step
 
 
-def _with_pipelines(known: looks.Told, apart: Sequence[pl.DataFrame]) -> tuple[looks.Told]:
-    """Return what parts are told with what `bubblescope.analysis.phase.pipelines` does of all."""
+def _with_pipelines(known: scans.Told, apart: Sequence[pl.DataFrame]) -> tuple[scans.Told]:
+    """Return what parts are told with what `pipelines` returns of all."""
     found = apart[0] if apart else together(known[step_facts].ranks)
     return ({**known, pipelines: found},)

@@ -20,12 +20,12 @@ from bubblescope.model.plain_text import cut
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 from bubblescope.model.version import __version__
 from bubblescope.render.html import schema
+from bubblescope.render.html.counter_samples import counters_of
 from bubblescope.render.html.kernels import NOT_ASKED
 from bubblescope.render.html.packing import LANE, TASK_ROW, cells_of, phase_columns
 from bubblescope.render.html.page_blocks.block_files import INDEX, OVERVIEW, TOLD, Index, Part
 from bubblescope.render.html.page_blocks.block_writing import Keeping, Kept, widths
 from bubblescope.render.html.page_blocks.served import Blocks
-from bubblescope.render.html.samples import counters_of
 from bubblescope.render.html.summary import opening, summary, title_of, verdict_of
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.wording import counted
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from bubblescope.analysis.alike import Alike
     from bubblescope.analysis.overview import Overview
-    from bubblescope.analysis.pieces.given import Pieces, Runs
+    from bubblescope.analysis.pieces.run_in_pieces import Pieces, Runs
     from bubblescope.analysis.pieces.study_of_pieces import Found
+    from bubblescope.analysis.rank_standing import Alike
+    from bubblescope.render.html.counter_samples import Counters
     from bubblescope.render.html.page_blocks.block_files import Levels
-    from bubblescope.render.html.samples import Counters
 
 A_BLOCK: Final = 60_000
 """Tasks of a block, about: it is read in some hundredths of a second."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.idle.chance import OF_MEDIAN, scatter, spread_between
+from bubblescope.analysis.idle.rank_noise import OF_MEDIAN, scatter, spread_between
 from bubblescope.analysis.idle.slow_ranks import (
     PLACE,
     Work,
@@ -23,7 +23,7 @@ from bubblescope.analysis.idle.slow_ranks import (
     work_by_place,
 )
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical, lengths
-from bubblescope.analysis.phase import compared_by_ranks
+from bubblescope.analysis.pipeline_phase import compared_by_ranks
 from bubblescope.model import units
 from bubblescope.model.kinds import Kind
 

@@ -8,11 +8,11 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.kinds import Kind
+from bubblescope.sources.phase_evidence import COMMUNICATION
 from bubblescope.sources.phases import Phases, phase_ranges, step_markers, tell_phases
 from bubblescope.sources.projection import project
 from bubblescope.sources.step_marks import Steps, guessed_steps, in_line, step_ranges
 from bubblescope.sources.structure.unmarked import Unmarked, tell_pipeline
-from bubblescope.sources.traced import COMMUNICATION
 from bubblescope.sources.whole_devices import with_whole_devices
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from bubblescope.names.parsed import ParsedName
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.capture import Capture
+    from bubblescope.sources.phase_evidence import Traced
     from bubblescope.sources.projection import Projection
-    from bubblescope.sources.traced import Traced
 
 _HOW_DEVICE: Final = "nothing tells what a device did when: one task is {}"
 

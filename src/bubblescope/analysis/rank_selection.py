@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bubblescope.analysis.alike import Standing, alike
+from bubblescope.analysis.rank_standing import Standing, alike
 from bubblescope.model import units
 from bubblescope.model.provenance import Notice
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bubblescope.analysis.asking import OPTIONS, changes
 from bubblescope.analysis.idle.causes import ADDED
+from bubblescope.analysis.question_text import OPTIONS, changes
 from bubblescope.analysis.whatif_device import REMOVABLE
-from bubblescope.cli.values import Parsed
+from bubblescope.cli.option_types import Parsed
 from bubblescope.schedules import named
 
 if TYPE_CHECKING:

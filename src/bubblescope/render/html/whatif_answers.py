@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.asking import written
+from bubblescope.analysis.question_text import written
 from bubblescope.model import units
-from bubblescope.model.prepared import prepared
+from bubblescope.model.decoders import prepared
 from bubblescope.render.html import schema
 from bubblescope.render.html.packing import LANE, TASK_ROW, arranged, extents
 

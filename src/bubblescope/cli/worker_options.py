@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bubblescope.cli.values import Parsed
+from bubblescope.cli.option_types import Parsed
 from bubblescope.engine import MODES, engine
 from bubblescope.engine.sizes import byte_count
 

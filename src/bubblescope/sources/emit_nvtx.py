@@ -17,7 +17,7 @@ from bubblescope.model.device_time import lookup
 from bubblescope.model.kinds import Kind
 from bubblescope.names.phase_words import LABELLED_BACKWARD, phase_word
 from bubblescope.sources.capture import RANGES
-from bubblescope.sources.traced import BACKWARD, FRAMES, NONE, OPERATORS, SEND, Part, role
+from bubblescope.sources.phase_evidence import BACKWARD, FRAMES, NONE, OPERATORS, SEND, Part, role
 
 if TYPE_CHECKING:
     from collections.abc import Collection

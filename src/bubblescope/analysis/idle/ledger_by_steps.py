@@ -1,8 +1,9 @@
 """The ledger of a large run, worked out for some steps after the other.
 
 What a run is replayed with takes some times as much memory as its tasks. Steps are replayed each by
-itself, told what they have to know of the others (`bubblescope.analysis.idle.known`). So a question
-that asks for no replay afterwards needs only that of some steps at a time, and its answer is the same.
+itself, told what they have to know of the others (`bubblescope.analysis.idle.whole_run_facts`). So a
+question that asks for no replay afterwards needs only that of some steps at a time, and its answer is
+the same.
 What is asked of all replays, such as what causes cost, is asked of each before it is let go of.
 """
 
@@ -19,7 +20,6 @@ from bubblescope.analysis.between_rounds import closed
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.analysis.idle.evidence import Evidence
-from bubblescope.analysis.idle.known import Known, Ways, still_before
 from bubblescope.analysis.idle.ledger import (
     Entries,
     Ledger,
@@ -34,7 +34,8 @@ from bubblescope.analysis.idle.shares import Lasting, Sets, shares_of
 from bubblescope.analysis.idle.slow_ranks import joined_by_place, slow_ranks, work_by_place
 from bubblescope.analysis.idle.step_groups import NOBODY, StepGroups, groups_of
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical
-from bubblescope.analysis.phase import compared_by_ranks, pipelines
+from bubblescope.analysis.idle.whole_run_facts import Known, Ways, still_before
+from bubblescope.analysis.pipeline_phase import compared_by_ranks, pipelines
 from bubblescope.model.arrays import at_once, give_back
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from bubblescope.schedules import named
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from bubblescope.analysis.together import Change
+    from bubblescope.analysis.combined_changes import Change
     from bubblescope.schedules.plan import Plan
 
 _NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"

@@ -36,7 +36,7 @@ _BEGIN: Final = [kind.value for kind in (*COMPUTE_KINDS, Kind.RECV_FORWARD, Kind
 _EARLY: Final = 0.01
 """Share of a step by which the next is begun before its end where ranks do not wait for each other.
 
-As `bubblescope.analysis.phase.pipelines` has it for replicas.
+As `bubblescope.analysis.pipeline_phase.pipelines` has it for replicas.
 """
 
 _ROUNDS: Final = 32

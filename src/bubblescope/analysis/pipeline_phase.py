@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.arrays import blocks_of_ranks
+from bubblescope.model.cached_results import remembered
 from bubblescope.model.dependencies import passes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
-from bubblescope.model.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -37,7 +37,7 @@ class Kept(NamedTuple):
     """A folder of parts that are kept while questions are asked.
 
     All workers see it. What they find out of parts may be held in it as well
-    (`bubblescope.engine.held`).
+    (`bubblescope.engine.remote_results`).
 
     Attributes:
         folder: Where they lie.

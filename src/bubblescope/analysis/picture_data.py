@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from bubblescope.analysis.device_budget import budget
-from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.pipeline_phase import pipeline_phase
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 
 if TYPE_CHECKING:

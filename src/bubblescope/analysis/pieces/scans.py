@@ -1,8 +1,8 @@
 """What is looked at in each part of a run, look by look: each is told what those before it found.
 
 A look returns little: sums, tables of ranks and steps, and a few tasks that show something. Neither the
-parts nor what looks return leave the place where they are looked at (`bubblescope.engine.held`): each
-look is given what those before it found.
+parts nor what looks return leave the place where they are looked at
+(`bubblescope.engine.remote_results`): each look is given what those before it found.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import polars as pl
 
-from bubblescope.analysis.beside import Names, names_of
 from bubblescope.analysis.between_rounds import Rounds, closed, rounds
 from bubblescope.analysis.device_budget import Spent
 from bubblescope.analysis.idle.causes import ADDED
@@ -23,16 +22,23 @@ from bubblescope.analysis.idle.measured_run import Linked
 from bubblescope.analysis.idle.shares import Lasting, Sets
 from bubblescope.analysis.idle.task_lengths import Durations, Medians
 from bubblescope.analysis.losses import Lost
+from bubblescope.analysis.outside_passes import Names, names_of
 from bubblescope.analysis.overview import Kinds, Overview, lengths_near
-from bubblescope.analysis.phase import StepFacts, apart, compared, pipeline_phase, step_facts
+from bubblescope.analysis.pipeline_phase import (
+    StepFacts,
+    apart,
+    compared,
+    pipeline_phase,
+    step_facts,
+)
 from bubblescope.analysis.rates import measured
 from bubblescope.analysis.schedule.ideal import Done, ideal
 from bubblescope.analysis.schedule.observe import Seen, seen
 from bubblescope.analysis.schedule.recognise import choose, followed, how_followed
 from bubblescope.analysis.step_lengths import step_edges
 from bubblescope.analysis.wall_clock import step_starts, taken_apart
+from bubblescope.model.cached_results import told
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
-from bubblescope.model.remembered import told
 from bubblescope.model.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -41,8 +47,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.idle.causes import Cause
-    from bubblescope.analysis.idle.known import Known, Ways
-    from bubblescope.analysis.pieces.given import Pieces
+    from bubblescope.analysis.idle.whole_run_facts import Known, Ways
+    from bubblescope.analysis.pieces.run_in_pieces import Pieces
     from bubblescope.analysis.schedule.recognise import Choice, Followed
     from bubblescope.schedules.plan import Plan
 

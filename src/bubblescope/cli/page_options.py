@@ -8,8 +8,6 @@ import click
 
 from bubblescope.analysis.compare import Comparison
 from bubblescope.analysis.view import View
-from bubblescope.cli.again import read_again
-from bubblescope.cli.questions import asking, beside, one_question
 from bubblescope.cli.reading import (
     has_kernels,
     need_tasks,
@@ -19,6 +17,8 @@ from bubblescope.cli.reading import (
     reading,
     with_kernels,
 )
+from bubblescope.cli.source_arguments import read_again
+from bubblescope.cli.whatif_options import asking, beside, one_question
 
 if TYPE_CHECKING:
     from bubblescope.model.progress import Progress

@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.counters import in_force
-from bubblescope.model.prepared import prepared
+from bubblescope.model.decoders import prepared
 from bubblescope.render.html import schema
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
+from bubblescope.model.cached_results import remembered
 from bubblescope.model.kinds import Kind, Lane
-from bubblescope.model.remembered import remembered
 from bubblescope.model.whole_steps import NAMES
 
 if TYPE_CHECKING:
