@@ -33,6 +33,9 @@ from bubblescope.render.layout import ordered_ranks
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
 from bubblescope.schedules.zb_auto import Times
+from bubblescope.sources import load
+from device_exports import kineto
+from device_maker import Mode, make
 from injected import Fault, Job
 from page_tables import columns
 from synthetic import empty, one_f_one_b
@@ -469,3 +472,26 @@ def test_data_that_nobody_can_ask_holds_on_to_nothing_that_answers():
     assert data.asks is None
     with pytest.raises(ValueError, match="nobody can ask"):
         Asking(data)
+
+
+def test_of_a_run_without_a_pipeline_ranks_and_steps_say_how_long_their_devices_idled(tmp_path):
+    """As the large number does: tasks without gaps between them may have idle devices inside."""
+    ranks = make(Mode(ranks=3), seed=6)
+    run = load(kineto(ranks, tmp_path))
+    head, _ = told(run)
+    captured = [rank.truth["capture"] for rank in ranks]
+    assert [rank["idle"] for rank in head["ranks"]] == [
+        one["idle_ns"] / one["total_ns"] for one in captured
+    ]
+    assert head["verdict"]["share"] == (
+        sum(one["idle_ns"] for one in captured) / sum(one["total_ns"] for one in captured)
+    )
+    for step in head["steps"]:
+        of = [one for rank in ranks for one in rank.truth["steps"] if one["step"] == step["step"]]
+        idle = sum(one["idle_ns"] for one in of) / sum(one["total_ns"] for one in of)
+        assert step["idle"] == idle
+
+
+def test_of_a_pipeline_bubble_rates_say_how_long_ranks_idled():
+    head, _ = told(one_f_one_b())
+    assert {one["idle"] for one in [*head["ranks"], *head["steps"]]} == {None}

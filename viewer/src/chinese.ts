@@ -335,6 +335,8 @@ export const CHINESE = {
   "makespan bubble rate": "全程空泡率",
   Ranks: "各 rank",
   "bubble rate of each rank": "每个 rank 的空泡率",
+  "share of the time in which devices were idle": "设备空闲时间的占比",
+  "idle share of each rank": "每个 rank 的空闲占比",
   "the first {shown} of {count} stages": "{count} 个阶段中的前 {shown} 个",
   "by stage: least, quartiles, median, most": "按阶段：最小值、四分位数、中位数、最大值",
   "Lengths of {kind}": "{kind}的时长",

@@ -24,6 +24,11 @@ export function coordinates(rank: Pick<Rank, (typeof DIMENSIONS)[number]>): stri
   return known.length ? known.join(", ") : null;
 }
 
+/** How much of its time a rank was idle: by its bubbles, or its devices where the run is no pipeline; null if unknown. */
+export function idleOf({ idle, rates }: Pick<Rank, "idle" | "rates">): number | null {
+  return idle ?? rates?.makespan ?? null;
+}
+
 /** The tables that a page begins with; the lanes of answers are read when one is shown. */
 export type FirstTable = Exclude<TableName, "ghosts">;
 export const TABLES = (Object.keys(COLUMNS) as TableName[]).filter((name) => name !== "ghosts") as FirstTable[];

@@ -2,7 +2,7 @@
 
 import { inksOf, Layer, type Inks } from "./area";
 import type { Scheme } from "./colour";
-import { firstEndingAfter, type Data, type Extent, type Head } from "./data";
+import { firstEndingAfter, idleOf, type Data, type Extent, type Head } from "./data";
 import { shape, shortened } from "./dom";
 import { AXIS, axis, causeBands } from "./frame";
 import { gridOf } from "./grid";
@@ -115,8 +115,9 @@ export function svg(
   for (const place of within(plan.kernels, top, top + height)) streamed(place, place.top - top + above);
   for (const band of within(plan.bands, top, top + height)) {
     const rank = head.ranks[band.rank]!;
-    const makespan = rank.rates?.makespan == null ? "" : percent(rank.rates.makespan);
-    const rate = band.stack === "compute" ? makespan : overlayRate(rank, band.stack);
+    const idle = idleOf(rank);
+    const measured = idle === null ? "" : percent(idle);
+    const rate = band.stack === "compute" ? measured : overlayRate(rank, band.stack);
     const title = figure
       ? t("Device {number}", { number: band.number })
       : `${t("rank {rank}", { rank: rank.rank })}${rate && `  ${t("{share} idle", { share: rate })}`}`;

@@ -5,7 +5,7 @@ import { inSight } from "./journey";
 import { resize } from "./paint";
 import type { Theme } from "./theme";
 import { rateRight } from "./titles";
-import { duration, roundStep, tick, uncertain } from "./units";
+import { duration, percent, roundStep, tick, uncertain } from "./units";
 import type { View } from "./view";
 import { t } from "./words";
 
@@ -73,12 +73,8 @@ export class Ruler {
       context.fillStyle = theme.text;
       const number = t("step {step}", { step: step.step });
       const length = `${number} · ${duration(step.end - step.start)}`;
-      for (const text of [
-        `${length} · ${t("bubble {rate}", { rate: uncertain(step.makespan, step.error) })}`,
-        length,
-        number,
-        String(step.step),
-      ]) {
+      const idle = idleIn(step);
+      for (const text of [idle === "" ? length : `${length} · ${idle}`, length, number, String(step.step)]) {
         if (context.measureText(text).width + 10 > to - from) continue;
         context.fillText(text, left + from + 5, STEP_ROW / 2);
         break;
@@ -116,4 +112,10 @@ function arrow(context: CanvasRenderingContext2D, view: View, left: number): voi
   context.lineTo(tip - 9, y - 3.5);
   context.lineTo(tip - 9, y + 4.5);
   context.fill();
+}
+
+/** How much of a step was idle: bubbles of a pipeline, else the time of devices; empty where that is not known. */
+function idleIn({ makespan, error, idle }: Step): string {
+  if (idle !== null) return t("{share} idle", { share: percent(idle) });
+  return makespan === null ? "" : t("bubble {rate}", { rate: uncertain(makespan, error) });
 }

@@ -119,7 +119,7 @@ export interface Standing {
   said: string;
 }
 
-/** A rank and where it is; `off` is how far its clock may be off the first host's. `reason` says why it does not stand as most do; `like` is a rank that should do what it does. */
+/** A rank and where it is; `off` is how far its clock may be off the first host's. `reason` says why it does not stand as most do; `like` is a rank that should do what it does. `idle` is the share of the time that its devices were idle, where the run is no pipeline; null where it is, and its rates say how much it was idle, or where that is not known. */
 export interface Rank {
   rank: number;
   host: string;
@@ -138,6 +138,7 @@ export interface Rank {
   reason: string | null;
   like: number | null;
   rates: RankRates | null;
+  idle: number | null;
 }
 
 /** Why ranks were idle. */
@@ -290,13 +291,14 @@ export interface Group {
   ranks: number[];
 }
 
-/** One step; `error` is how far its makespan rate may be off because clocks differ. */
+/** One step; `error` is how far its makespan rate may be off because clocks differ. `idle` is the share of it that all devices were idle, as that of a rank. */
 export interface Step {
   step: number;
   start: number;
   end: number;
   makespan: number | null;
   error: number | null;
+  idle: number | null;
 }
 
 /** A step of A and the one of B that stands against it; null is all of a run without steps. `shift` is how much later the lane of B has to be for both to begin at once, `end` where the last of B's step then is. */

@@ -1,6 +1,6 @@
 // The run in numbers and plots: bubble rates by their names, ranks, how long tasks take, ranks by steps.
 
-import type { Data, Head, Remedy, Spread } from "./data";
+import { idleOf, type Data, type Head, type Remedy, type Spread } from "./data";
 import { button, either, element, shape, shortened } from "./dom";
 import { blend } from "./raster";
 import { duration, percent } from "./units";
@@ -67,11 +67,12 @@ function remedies(head: Head, go: (remedy: Remedy) => void): HTMLElement[] {
   return [section(t("What would help"), t("a step, if only this is done"), element("table", {}, ...rows))];
 }
 
-/** The makespan rate of each rank, the idlest first where they are many. */
+/** How much each rank was idle, the idlest first where they are many. */
 function ranks(head: Head, go: (rank: number, step: null) => void): HTMLElement[] {
-  const known = head.ranks.flatMap(({ rates }, index) =>
-    rates?.makespan == null ? [] : [{ index, rate: rates.makespan }],
-  );
+  const known = head.ranks.flatMap((rank, index) => {
+    const rate = idleOf(rank);
+    return rate === null ? [] : [{ index, rate }];
+  });
   if (!known.length) return [];
   const shown = known.length > MOST_BARS ? [...known].sort((a, b) => b.rate - a.rate).slice(0, MOST_BARS) : known;
   const most = Math.max(0.01, ...shown.map(({ rate }) => rate));
@@ -92,11 +93,15 @@ function ranks(head: Head, go: (rank: number, step: null) => void): HTMLElement[
     bar.addEventListener("keydown", (event) => event.key === "Enter" && go(index, null));
     return bar;
   });
+  const devices = head.ranks.some(({ idle }) => idle !== null);
   const hint =
     known.length > shown.length
       ? t("the {shown} idlest of {count}", { shown: shown.length, count: known.length })
-      : t("makespan bubble rate");
-  return [section(t("Ranks"), hint, plot(WIDTH, shown.length * 18, t("bubble rate of each rank"), ...bars))];
+      : devices
+        ? t("share of the time in which devices were idle")
+        : t("makespan bubble rate");
+  const label = devices ? t("idle share of each rank") : t("bubble rate of each rank");
+  return [section(t("Ranks"), hint, plot(WIDTH, shown.length * 18, label, ...bars))];
 }
 
 function stages(head: Head, index: number): string {

@@ -1,6 +1,6 @@
 // What stands left of the lanes: ranks with their stages and bubble rates, and headings of groups.
 
-import type { Head, Lane, Rank, Row } from "./data";
+import { idleOf, type Head, type Lane, type Rank, type Row } from "./data";
 import { clip } from "./fitted";
 import { streamOf } from "./kernels";
 import type { Band, Caption, Fold, Heading, KernelPlace, Note, Place } from "./layout";
@@ -162,12 +162,13 @@ export function drawTitle(
   const measured = band.stack === "compute";
   const tall = head.against && measured ? band.height / 2 : band.height; // the other run has a title of its own
   const y = band.top - top + Math.min(above ? band.titled : tall, 22) / 2;
-  const known = measured ? shortRate(rank.rates) : overlayRate(rank, band.stack);
+  const known = measured ? shortRate(rank) : overlayRate(rank, band.stack);
   const right = rateRight(gutter);
   const rated = gutter >= RATED;
-  if (measured && rated && rank.rates?.makespan) {
+  const idle = idleOf(rank);
+  if (measured && rated && idle) {
     context.fillStyle = theme.line;
-    const long = WIDEST_BAR * rank.rates.makespan;
+    const long = WIDEST_BAR * idle;
     context.fillRect(right - long, y - 7, long, 14);
   }
   if (measured && band.unfolded !== null) {
@@ -185,7 +186,7 @@ export function drawTitle(
   if (above) context.fillText(stages, 22 + context.measureText(name).width, y);
   if (gutter >= STAGED) context.fillText(clip(context, stages, right - 132 + (known.length > 8 ? -12 : 14)), 68, y);
   else if (!above && rated && tall >= TWO_LINES) context.fillText(clip(context, stages, right - 14), 13, y + 15);
-  if (above || !rank.rates) return;
+  if (above || known === "") return;
   context.textAlign = "right";
   context.fillStyle = theme.text;
   if (rated) context.fillText(known, right, y);
@@ -239,7 +240,7 @@ function drawOtherRun(
   if (!rates || gutter < RATED) return;
   context.textAlign = "right";
   context.fillStyle = theme.text;
-  context.fillText(shortRate(rates), rateRight(gutter), y);
+  context.fillText(shortRate({ rates, idle: null }), rateRight(gutter), y);
   context.textAlign = "left";
 }
 
@@ -273,8 +274,9 @@ export function overlayRate({ rates }: Rank, lane: Lane): string {
   return rate == null ? "" : percent(rate);
 }
 
-/** A rank's makespan rate in little room: with what the clocks leave open, if that is anything. */
-function shortRate(rates: Rank["rates"]): string {
+/** How much a rank was idle in little room: with what the clocks leave open, if that is anything. */
+function shortRate({ rates, idle }: Pick<Rank, "rates" | "idle">): string {
+  if (idle !== null) return percent(idle);
   if (!rates) return "";
   if (rates.makespan === null || !telling(rates.error)) return percent(rates.makespan);
   return `${(100 * rates.makespan).toFixed(2)} ±${Number((100 * rates.error).toPrecision(1))}`;

@@ -64,6 +64,7 @@ describe("B laid on A", () => {
     end: 100 * step + 80,
     makespan: null,
     error: null,
+    idle: null,
   }));
   const laid = () => {
     // Each step of B takes 20 longer, so the n-th begins 20 n later.

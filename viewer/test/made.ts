@@ -282,6 +282,7 @@ function rank(index: number, given: Partial<Rank> = {}): Rank {
     reason: null,
     like: null,
     rates: null,
+    idle: null,
     ...given,
   };
 }

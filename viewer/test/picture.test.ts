@@ -214,7 +214,7 @@ test("above the lanes stand ticks of time and steps, below blocks why ranks were
       },
     ],
     gaps: [{ rank: 0, gaps: [{ start: 200, end: 600, cause: 2 }] }],
-    head: { steps: [{ step: 7, start: 0, end: 1000, makespan: null, error: null }] },
+    head: { steps: [{ step: 7, start: 0, end: 1000, makespan: null, error: null, idle: null }] },
   });
   const { root } = picture(run);
   const axis = [...root.querySelectorAll(".axis text")].map(({ textContent }) => textContent);
@@ -294,4 +294,16 @@ test("hostile text stays text", () => {
   expect(text).not.toContain("<a ");
   expect(root.querySelectorAll("script, a")).toHaveLength(0);
   expect(texts(root)[0]).toBe(hostile); // on the block
+});
+
+test("ranks of a run without a pipeline say how long their devices idled, whatever their tasks do", () => {
+  const ranks = [{ idle: 0.762 }, { idle: 0.5 }, {}];
+  const rows = ranks.map((_, rank) => ({ rank, tasks: [{ start: 0, end: 1000 }] }));
+  const { root } = picture(made({ ranks, rows }));
+  const titles = [...root.querySelectorAll("text")].map(({ textContent }) => textContent);
+  expect(titles.filter((title) => title.startsWith("rank "))).toEqual([
+    "rank 0  76.20 % idle",
+    "rank 1  50.00 % idle",
+    "rank 2",
+  ]);
 });

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
+from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.pairing import pairing
 from bubblescope.analysis.pipeline_phase import phases
 from bubblescope.analysis.rank_standing import Alike, alike
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.analysis.compare import Comparison
+    from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.pairing import Pairing
     from bubblescope.analysis.picture_data import Reference
     from bubblescope.analysis.prediction import Prediction
@@ -83,6 +85,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
             None, each rank's stand below what was measured of it.
         reference: What that is, in words; None where `prediction` says it or nothing stands above.
         against: The other run, and what changed; None if the page shows one run.
+        devices: What its devices spent their time on, where the run is no pipeline and its traces tell:
+            it has no bubbles then, but idle devices.
     """
 
     timeline: Timeline
@@ -100,6 +104,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     above: str | None = None
     reference: Reference | None = None
     against: Against | None = None
+    devices: Budget | None = None
 
     @classmethod
     def of(
@@ -177,6 +182,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             above=above,
             reference=planned,
             against=other,
+            devices=None if known.pipelined else budget(timeline),
         )
 
 

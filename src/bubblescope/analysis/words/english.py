@@ -270,7 +270,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "device"): "{bound}: devices idle {idle_tenth}, of it {main_whole} {reason}.",
     ("verdict", "busy"): "{bound}: devices are never idle.",
     ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",
-    ("evidence", "loss"): "Of all such time, {detail_share} is of {detail}.",
+    ("evidence", "loss"): "Of this time, {detail_share} is in {detail}.",
     **{("advice", use.value): text for use, text in DEVICE_ADVICE.items()},
     ("headline", "copy_on_device"): "Copy less within devices.",
     ("advice", "copy_on_device"): (

@@ -133,7 +133,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """A rank and where it is; `off` is how far its clock may be off the first host's.
 
-    `reason` says why it does not stand as most do; `like` is a rank that should do what it does.
+    `reason` says why it does not stand as most do; `like` is a rank that should do what it does. `idle`
+    is the share of the time that its devices were idle, where the run is no pipeline; null where it is,
+    and its rates say how much it was idle, or where that is not known.
     """
 
     rank: int
@@ -153,6 +155,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     like: int | None
     rates: RankRates | None
+    idle: float | None
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -349,13 +352,17 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step; `error` is how far its makespan rate may be off because clocks differ."""
+    """One step; `error` is how far its makespan rate may be off because clocks differ.
+
+    `idle` is the share of it that all devices were idle, as that of a rank.
+    """
 
     step: int
     start: int
     end: int
     makespan: float | None
     error: float | None
+    idle: float | None
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from bubblescope.render.wording import facts, whose_times
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bubblescope.analysis.device_budget import Budget, Spending
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.shares import Shares
     from bubblescope.analysis.rank_standing import Alike
@@ -64,7 +65,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     off = _off(timeline)
     said = whose_times(timeline)
     spent = _spent(timeline)
-    steps = _steps(timeline, bubbles, origin_ns)
+    steps = _steps(timeline, bubbles, origin_ns, view.devices)
     times = [] if said is None else [cut(said, _TEXT)]
     return {
         "origin": str(origin_ns),
@@ -79,7 +80,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             for kind in Kind
         ],
         "ranks": [
-            _rank(row, off, bubbles)
+            _rank(row, off, bubbles, view.devices)
             for row in _with_standings(ranks, view.alike).iter_rows(named=True)
         ],
         "standings": [
@@ -260,7 +261,9 @@ def _with_standings(ranks: pl.DataFrame, found: Alike) -> pl.DataFrame:
     return ranks.join(known, on="rank", how="left", maintain_order="left")
 
 
-def _rank(row: dict[str, Any], off: dict[int, int], bubbles: BubbleRates) -> schema.Rank:
+def _rank(
+    row: dict[str, Any], off: dict[int, int], bubbles: BubbleRates, devices: Budget | None
+) -> schema.Rank:
     rates = bubbles.per_rank.get(row["rank"])
     return schema.Rank(
         **{key: row[key] for key in _PLACE},
@@ -270,7 +273,13 @@ def _rank(row: dict[str, Any], off: dict[int, int], bubbles: BubbleRates) -> sch
         reason=row["reason"],
         like=row["like"],
         rates=rank_rates(rates),
+        idle=None if devices is None else idle_share(devices.per_rank.get(row["rank"])),
     )
+
+
+def idle_share(spent: Spending | None) -> float | None:
+    """Return the share of their time that devices were idle, if it is known."""
+    return None if spent is None else spent.share(spent.idle_ns)
 
 
 def rank_rates(rates: Rates | None) -> schema.RankRates | None:
@@ -282,7 +291,9 @@ def _figures(rates: Rates) -> dict[str, float | None]:
     return {name: getattr(rates, name) for name in DEFINITIONS}
 
 
-def _steps(timeline: Timeline, bubbles: BubbleRates, origin_ns: int) -> list[schema.Step]:
+def _steps(
+    timeline: Timeline, bubbles: BubbleRates, origin_ns: int, devices: Budget | None
+) -> list[schema.Step]:
     spans = step_spans(timeline.tasks, per_rank=False).sort("start_ns")
     return [
         schema.Step(
@@ -290,6 +301,7 @@ def _steps(timeline: Timeline, bubbles: BubbleRates, origin_ns: int) -> list[sch
             start=start - origin_ns,
             end=end - origin_ns,
             **_makespan(bubbles.per_step.get(step)),
+            idle=None if devices is None else idle_share(devices.per_step.get(step)),
         )
         for step, start, end in spans.select("step", "start_ns", "end_ns").iter_rows()
     ]

@@ -14,7 +14,7 @@ from bubblescope.model.version import __version__
 if TYPE_CHECKING:
     from bubblescope.sources.dataset.catalogue import Catalogue
 
-SCHEMA: Final = "bubblescope.levels/1"
+SCHEMA: Final = "bubblescope.levels/2"
 """Name and version of the layout, described in docs/dataset.md."""
 
 FOLDER: Final = "levels"

@@ -26,7 +26,7 @@ from bubblescope.render.html.packing import LANE, TASK_ROW, cells_of, phase_colu
 from bubblescope.render.html.page_blocks.block_files import INDEX, OVERVIEW, TOLD, Index, Part
 from bubblescope.render.html.page_blocks.block_writing import Keeping, Kept, widths
 from bubblescope.render.html.page_blocks.served import Blocks
-from bubblescope.render.html.summary import opening, summary, title_of, verdict_of
+from bubblescope.render.html.summary import idle_share, opening, summary, title_of, verdict_of
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.wording import counted
 from bubblescope.sources.dataset.levels_folder import SCHEMA
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
+    from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.overview import Overview
     from bubblescope.analysis.pieces.run_in_pieces import Pieces, Runs
     from bubblescope.analysis.pieces.study_of_pieces import Found
@@ -175,7 +176,7 @@ def _tell(
     ranks = ordered_ranks(found.drawn).with_row_index("position")
     origin_ns, overview = index.origin_ns, found.overview
     known = summary(view, ranks, origin_ns)
-    timed = _steps(found, origin_ns)
+    timed = _steps(found, view.devices, origin_ns)
     end_ns = overview.span_ns[1] if overview.span_ns else origin_ns
     held = _counted(counters, found, ranks, origin_ns, end_ns)
     spent = pl.concat([one.spent for one in kept]).group_by("kind").agg(pl.col("spent_ns").sum())
@@ -253,10 +254,11 @@ def _view(
         alike=standing,
         verdict=verdict,
         questions=Questions(found.drawn, found.study),
+        devices=None if found.study.pipelined else found.budget,
     )
 
 
-def _steps(found: Found, origin_ns: int) -> list[schema.Step]:
+def _steps(found: Found, devices: Budget | None, origin_ns: int) -> list[schema.Step]:
     """Return the steps in the order of time."""
     rates = found.study.bubbles.per_step
     steps = []
@@ -269,6 +271,7 @@ def _steps(found: Found, origin_ns: int) -> list[schema.Step]:
                 end=row["end_ns"] - origin_ns,
                 makespan=None if rate is None else rate.makespan,
                 error=None if rate is None else rate.makespan_error,
+                idle=None if devices is None else idle_share(devices.per_step.get(row["step"])),
             )
         )
     return steps
