@@ -271,6 +271,7 @@ export const CHINESE = {
   "between the lines: how busy eight in ten ranks are": "两线之间：八成 rank 的忙碌程度",
   "pale lanes: {name}": "浅色泳道：{name}",
   Busy: "忙碌",
+  "In tasks": "任务内",
   "a step, per rank": "每个 rank 每步",
   "{meaning}: {share} of the idle time": "{meaning}：占空闲时间的 {share}",
   "Idle, by cause": "空闲，按原因",

@@ -67,7 +67,9 @@ function kinds(head: Head, told: Told, find: (query: string) => void): HTMLEleme
     const kind = head.kinds.find(({ name }) => nameOf(name) === text);
     return choice(blockOf(fill, told), text, kind?.spent ? [brief(kind.spent)] : [], `kind:${kind?.name}`, query, find);
   });
-  return section(t("Busy"), t("a step, per rank"), rows);
+  // Where devices idle inside of tasks, these are not all busy.
+  const title = head.ranks.some(({ idle }) => idle !== null) ? t("In tasks") : t("Busy");
+  return section(title, t("a step, per rank"), rows);
 }
 
 function causes(head: Head, { query }: Told, find: (query: string) => void): HTMLElement {
