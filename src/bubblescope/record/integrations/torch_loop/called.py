@@ -41,7 +41,7 @@ class Called:
         self._tensor, self._number = torch.Tensor, loop.number
         self._traced, self._flags = loop.traced, loop.flags
         self._in_compiled = in_compiled(torch) or _nothing
-        self._alone = _alone(torch.nn.Module)
+        self._alone, self._all_alone = _alone(torch.nn.Module)
         model._compiled_call_impl = self  # noqa: SLF001
 
     # A pass empties the caches, so it is not what a line does that takes long, but that there is one.
@@ -59,8 +59,8 @@ class Called:
             or model is None
             or not model.training
             or model._compiled_call_impl is not self  # noqa: SLF001
-            or _holders(self) != self._alone[0]
-            or _holders(model.__dict__) != self._alone[1]
+            or _holders(self) != self._alone
+            or _holders(model.__dict__) != self._all_alone
             or _thread() != loop.thread
             or self._in_compiled() is not None
             or self._flags._is_compiling_flag  # noqa: SLF001

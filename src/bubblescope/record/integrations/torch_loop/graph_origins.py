@@ -101,20 +101,20 @@ class Origins:
             return self._of_all(self._nodes(tensors), far)
         node, bounds = tensors.grad_fn, self.bounds
         # A loss is mostly made from one output by one function after the other.
-        while node is not None and far > 0:
+        for _ in range(far):
+            if node is None:
+                break
             at = bisect(bounds, node._sequence_nr())  # noqa: SLF001  it has no other name
             if at & 1:
                 return self.works[at >> 1] if at >> 1 >= self._earlier else None
-            if at == 0:  # older than all of them, as is what it was made from
-                return None
-            only = None
-            for earlier, _ in node.next_functions:
-                if earlier is not None:
-                    if only is not None:
-                        return self._of_all([node], far)
-                    only = earlier
-            node = only
-            far -= 1
+            if not at:  # older than all of them, as is what it was made from
+                break
+            made_from = node.next_functions
+            if len(made_from) != 1:
+                made_from = [one for one in made_from if one[0] is not None]
+                if len(made_from) != 1:
+                    return self._of_all([node], far)
+            node = made_from[0][0]
         return None
 
     def _of_all(self, waiting: list[Any], far: int) -> Work | None:
