@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCRIPTS: Final = Path(__file__).parent / "stamped_jobs"
 PASSES: Final = ("forward", "backward", "backward_input", "backward_weight")
 CALL: Final = "call"
-"""A stamp around a framework's own function; for which micro-batch it is called, the job does not know."""
+"""A stamp around a framework's own function, of no micro-batch: the job does not know of which."""
 BESIDE: Final = ("evaluation", "checkpoint", "gradient clipping")
 """What is recorded by a name: it is of a step, and of no micro-batch."""
 
