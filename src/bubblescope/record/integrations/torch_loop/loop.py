@@ -169,6 +169,21 @@ class Loop:
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
+    def _follow_wrappers(self) -> None:
+        """Follow what a model has been wrapped in since its optimizer was made.
+
+        As in `DistributedDataParallel`, whose own work is part of the forward. It is the chunk that the
+        model is; the model is still followed, for a job may call it alone in an evaluation.
+        """
+        models = self._there()
+        outermost = called_of(models_of(one for model in models for one in model.parameters()))
+        for wrapper in outermost:
+            within = [model for model in models if any(one is model for one in wrapper.modules())]
+            if len(within) == 1 and within[0] is not wrapper and self._follows(within[0]):
+                self._follow([wrapper])
+                inner, outer = (one._compiled_call_impl for one in (within[0], wrapper))  # noqa: SLF001
+                outer.chunk = inner.chunk = inner.chunk or self._free_chunk()
+
     # Steps
 
     def _heed(self) -> None:
@@ -252,6 +267,8 @@ class Loop:
     def _introduce(self) -> None:
         """Tell the session what there is to tell."""
         try:
+            count = len(self._there())
+            self._follow_wrappers()
             models = self._there()
             self._standing = self._standing or self._stands(receives=False)
             device = next((one.device for model in models for one in model.parameters()), None)
@@ -260,7 +277,7 @@ class Loop:
                 groups.used_in(model)
             self._session.about(
                 # Several models may be parts of one stage; that shows when they are called.
-                stages=[self._standing.stage] if len(models) == 1 else None,
+                stages=[self._standing.stage] if count == 1 else None,
                 dp=groups.coordinates().get("dp", self._standing.replica),
                 device=getattr(device, "index", None),
             )
