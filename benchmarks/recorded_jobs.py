@@ -55,6 +55,8 @@ def main() -> None:
         results = "equal to the bit" if found.same_results else "DIFFER"
         code = f"{found.code}" if found.code == found.code_alone else "DIFFERS"
         rates = ["–" if one is None else f"{one:.2%}" for one in (found.rate, found.stamped_rate)]
+        if found.called_rate is not None:
+            rates[1] += f" ({found.called_rate:.2%} around the framework's functions)"
         print(
             f"| {job.name} | {found.equal} of {found.tasks} | {results} | {rates[0]} | {rates[1]} | "
             f"{code} | {os.getloadavg()[0]:.1f} |",

@@ -738,6 +738,47 @@ class TestOneProcess:
             # Inside of a compiled function nothing is seen.
             assert numbers == ([0, 1] if step // 3 < 5 else []), step
 
+    def test_a_model_that_is_wrapped_after_its_optimizer_was_made(self, tmp_path):
+        """As Accelerate and Lightning do: what is called is the wrapper, which here calls it twice."""
+        timeline, _ = train(
+            tmp_path,
+            """
+            class Wrapper(nn.Module):
+                def __init__(self, module):
+                    super().__init__()
+                    self.module = module
+                def forward(self, x):
+                    return self.module(x) + self.module(x)
+            class Holder(nn.Module):  # which nobody calls
+                def __init__(self, module):
+                    super().__init__()
+                    self.module = module
+                def forward(self, x):
+                    return self.module(x)
+            model = made()
+            optimizer = optimizer_of(model)
+            wrapper = Wrapper(model)
+            for step in range(2):
+                for (batch,) in DataLoader(TensorDataset(torch.randn(2, 4))):
+                    wrapper(batch).sum().backward()
+                optimizer.step()
+                with torch.no_grad():
+                    model(x)
+            del wrapper, model, optimizer
+            model = made()
+            optimizer = optimizer_of(model)
+            holder = Holder(model)
+            for step in range(2):
+                for _ in range(2):
+                    model(x).sum().backward()
+                optimizer.step()
+            """,
+        )
+        assert timeline.steps == [0, 1, 2, 3]
+        for step in range(4):
+            assert order(timeline, step=step) == IN_TURN
+        assert timeline.tasks.filter(pl.col("name") == "evaluation").height == 2
+
     def test_failures_are_the_jobs(self, tmp_path):
         """What failed was no task, and may be tried again."""
         program = """

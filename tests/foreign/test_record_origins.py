@@ -25,23 +25,25 @@ def origins():
 def run(origins):
     """Runs a model on ones, and notes what made its output."""
     models = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in WORKS]
+    number = torch.autograd._get_sequence_nr
 
-    def run(chunk, microbatch, step=7):
+    def run(chunk, microbatch):
+        before = number()
         output = models[chunk](torch.ones(2, 4))
-        origins.note(output, (step, WORKS[chunk][microbatch]))
+        origins.note(WORKS[chunk][microbatch], before, number())
         return output
 
     return run
 
 
-def told(origin):
-    return None if origin is None else (origin[0], origin[1].chunk, origin[1].microbatch)
+def told(work):
+    return None if work is None else (work.chunk, work.microbatch)
 
 
 def test_each_loss_is_of_its_own_forward_in_whatever_order(origins, run):
     losses = [torch.nn.functional.mse_loss(run(0, i), torch.ones(2, 4)) / 3 for i in range(3)]
     for i in (2, 0, 1):
-        assert told(origins.of(losses[i])) == (7, 0, i)
+        assert told(origins.of(losses[i])) == (0, i)
         losses[i].backward()
 
 
@@ -57,49 +59,62 @@ def test_what_no_model_made_is_of_none(origins, run):
 
 def test_several_micro_batches_are_none_and_several_chunks_of_one_are_one(origins, run):
     assert origins.of((run(0, 0) + run(0, 1)).sum()) is None
-    assert origins.of((run(0, 2, step=1) + run(0, 2, step=2)).sum()) is None
     both = origins.of((run(0, 2) * run(1, 2)).sum())
-    assert told(both) == (7, None, 2)
-    assert kind_of(both[1].backward) is Kind.BACKWARD
-    assert place_of(both[1].backward).keys() == {"microbatch", "kind", "lane"}
-    assert told(origins.of([run(1, 1), {"of": run(1, 1)}])) == (7, 1, 1)
+    assert told(both) == (None, 2)
+    assert kind_of(both.backward) is Kind.BACKWARD
+    assert place_of(both.backward).keys() == {"microbatch", "kind", "lane"}
+    assert told(origins.of([run(1, 1), {"of": run(1, 1)}])) == (1, 1)
 
 
 def test_a_branch_that_no_model_made_changes_nothing(origins, run):
     weight = torch.ones(2, 4, requires_grad=True)
-    assert told(origins.of((run(1, 0) * weight.exp()).sum())) == (7, 1, 0)
+    assert told(origins.of((run(1, 0) * weight.exp()).sum())) == (1, 0)
+
+
+def test_what_an_earlier_step_made_is_of_none(origins, run):
+    first = run(0, 2)
+    origins.begin_step()
+    assert origins.of(first.sum()) is None
+    second = run(0, 2)
+    assert told(origins.of(second.sum())) == (0, 2)
+    assert origins.of((first + second).sum()) is None
+    for _ in range(3):  # no more is kept than the last two steps
+        origins.begin_step()
+        run(0, 0)
+    assert (len(origins.bounds), len(origins.works)) == (4, 2)
+    assert origins.of(first.sum()) is origins.of(second.sum()) is None
+
+
+def test_what_a_loss_is_made_of_before_and_after_its_forward_changes_nothing(origins, run):
+    """All forwards first, then all losses: the last forward is not the one that they are of."""
+    weight = torch.ones(2, 4, requires_grad=True)
+    early = weight.exp()
+    outputs = [run(0, i) for i in range(3)]
+    losses = [(output * early).sum() for output in outputs]
+    assert [told(origins.of(loss)) for loss in losses] == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_nodes_of_other_threads_have_numbers_of_their_own(origins, run):
-    outputs = []
+    """They are of no forward that this thread has made, however a loss comes by them."""
+    origins.begin_step()
+    output = run(0, 0)
+    made = []
 
-    def elsewhere():
-        for _ in range(100):
-            torch.ones(1, requires_grad=True).exp()
-        outputs.append(run(0, 0))
+    def elsewhere():  # which counts from the beginning
+        made.append(torch.ones(2, 4, requires_grad=True).exp())
 
     thread = threading.Thread(target=elsewhere)
     thread.start()
     thread.join()
-    outputs.append(run(0, 1))
-    assert outputs[0].grad_fn._sequence_nr() != outputs[1].grad_fn._sequence_nr()
-    assert [told(origins.of(one.sum())) for one in outputs] == [(7, 0, 0), (7, 0, 1)]
-
-    later = []
-    thread = threading.Thread(target=lambda: later.append(run(0, 2)))  # counts from the beginning
-    thread.start()
-    thread.join()
-    assert [told(origins.of(one.sum())) for one in [*outputs, *later]] == [
-        (7, 0, 0),
-        (7, 0, 1),
-        (7, 0, 2),
-    ]
+    assert made[0].grad_fn._sequence_nr() < output.grad_fn._sequence_nr()
+    assert origins.of(made[0].sum()) is None
+    assert told(origins.of((made[0] * output).sum())) == (0, 0)
 
 
 def test_it_looks_no_further_than_it_is_told(origins, run):
     output = run(0, 0)
-    assert told(origins.of(output, 1)) == (7, 0, 0)
+    assert told(origins.of(output, 1)) == (0, 0)
     assert origins.of(output.exp(), 1) is None
-    assert told(origins.of(output.exp(), 2)) == (7, 0, 0)
+    assert told(origins.of(output.exp(), 2)) == (0, 0)
     weight = torch.ones(2, 4, requires_grad=True)
     assert origins.of(output.exp() * weight, 2) is None

@@ -42,6 +42,19 @@ class Grid:
     def get_sharding_parallel_rank(self):
         return self.rank // RANKS
 
+    def get_pipe_parallel_group(self):
+        first = self.rank // RANKS * RANKS
+        return SimpleNamespace(ranks=list(range(first, first + RANKS)))
+
+    def get_sharding_parallel_group(self):
+        return SimpleNamespace(ranks=[self.rank % RANKS, self.rank % RANKS + RANKS])
+
+    def get_data_parallel_group(self):
+        return SimpleNamespace(ranks=[self.rank])
+
+    def get_sep_parallel_group(self):
+        raise AssertionError("sep is not enabled")
+
     def _get_p2p_next_rank(self):
         return self.rank + 1
 
@@ -325,6 +338,12 @@ class TestOfItsStructure:
         assert timeline.ranks.select("dp", "tp", "device").rows() == [
             (replica, 0, 4) for replica in (0, 1) for _ in range(RANKS)
         ]
+        assert timeline.ranks["pp"].to_list() == list(range(RANKS)) * 2
+        replicas = [[first, first + RANKS] for first in range(RANKS)]
+        pipelines = [list(range(first, first + RANKS)) for first in (0, RANKS)]
+        groups = timeline.groups.filter(pl.col("ranks").list.len() > 1)
+        for role, ranks in (("pp", pipelines), ("fsdp", replicas)):
+            assert sorted(groups.filter(role=role)["ranks"].to_list()) == ranks
         for kind in ("forward", "backward"):
             assert sorted(passes(timeline, kind)) == expected(timeline)
         counts = dict(timeline.tasks.group_by("kind").len().iter_rows())
@@ -617,6 +636,7 @@ def test_paddles_dygraph_pipeline_is_recorded_as_it_ran(tmp_path):
     )
     found = Report.of(timeline).to_dict()["schedule"]
     assert found["schedule"] == "1f1b"
+    assert timeline.groups.filter(role="pp")["ranks"].to_list() == [[0, 1]]
 
 
 STATIC = """

@@ -21,10 +21,12 @@ import bubblescope
 from places import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 SCRIPTS: Final = Path(__file__).parent / "stamped_jobs"
 PASSES: Final = ("forward", "backward", "backward_input", "backward_weight")
+CALL: Final = "call"
+"""A stamp around a framework's own function, of no micro-batch: the job does not know of which."""
 BESIDE: Final = ("evaluation", "checkpoint", "gradient clipping")
 """What is recorded by a name: it is of a step, and of no micro-batch."""
 
@@ -154,6 +156,8 @@ class Outcome(NamedTuple):
         same_results: Whether losses and weights are the same to the bit with and without recording.
         rate, stamped_rate: Bubble rate over the makespan, of the recording and of the stamps; None
             where it is not known.
+        called_rate: The same of stamps around a framework's own functions, which do more than the
+            models' passes, where the job takes such.
         code, code_alone: Exit codes with and without recording.
         differing: What is only in one of both, the first few, for whoever looks for the reason.
         recorded_by: Whose hooks recorded.
@@ -165,6 +169,7 @@ class Outcome(NamedTuple):
     same_results: bool
     rate: float | None
     stamped_rate: float | None
+    called_rate: float | None
     code: int
     code_alone: int
     differing: list[str]
@@ -178,7 +183,7 @@ class Outcome(NamedTuple):
         return (
             self.equal == self.tasks > 0
             and self.same_results
-            and abs(self.rate - self.stamped_rate) <= 0.005
+            and abs(self.rate - (self.called_rate or self.stamped_rate)) <= 0.005
             and self.code == self.code_alone == job.code
         )
 
@@ -196,8 +201,7 @@ def run(job: Job, folder: Path) -> Outcome:
     recorded = _run([*ours, *job.command], folder / "stamps", again=job.again)
     equal = tasks = 0
     differing: list[str] = []
-    rates: list[tuple[int, int]] = []
-    rate = None
+    rate = stamped_rate = called_rate = None
     by = ""
     attempts = sorted(recording.glob("attempt-*"))
     starts = _stamps(folder / "stamps")
@@ -209,16 +213,16 @@ def run(job: Job, folder: Path) -> Outcome:
         found = compared(stamps, recorded_rows(trace))
         equal, tasks, differing = equal + found[0], tasks + found[1], [*differing, *found[2]]
         rate = bubble_rate(trace)
-        rates = stamped_idle(stamps)
+        stamped_rate, called_rate = stamped_idle(stamps, PASSES), stamped_idle(stamps, (CALL,))
     if not starts or len(attempts) < len(starts):
         tasks += sum(map(len, starts[len(attempts) :]))
-    whole = sum(length for _, length in rates)
     return Outcome(
         equal,
         tasks,
         bool(digests(folder / "alone")) and digests(folder / "alone") == digests(folder / "stamps"),
         rate,
-        sum(idle for idle, _ in rates) / whole if whole else None,
+        stamped_rate,
+        called_rate,
         recorded.returncode,
         alone.returncode,
         differing[:12],
@@ -281,6 +285,8 @@ def compared(
     # What a loop of its own does beside its passes need not be a task, but may be no pass.
     wanted, silent = [], 0
     for stamp in stamps:
+        if stamp["kind"] == CALL:
+            continue
         if stamp["kind"] in BESIDE and not any(key[1] == stamp["kind"] for key in known):
             inside = [row for row in passes if row["rank"] == stamp["rank"] and _within(row, stamp)]
             silent += not inside
@@ -344,20 +350,25 @@ def bubble_rate(trace: bubblescope.Trace) -> float | None:
     return rates.get("makespan")
 
 
-def stamped_idle(stamps: Iterable[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Return idle and whole time of all ranks in each step but the first, from first pass to last."""
-    stamps = [one for one in stamps if one["kind"] in PASSES]
-    ranks = len({one["rank"] for one in stamps})
-    found = []
-    for step in sorted({one["step"] for one in stamps if "step" in one})[1:]:
-        those = [one for one in stamps if one.get("step") == step]
+def stamped_idle(stamps: Iterable[dict[str, Any]], kinds: Sequence[str]) -> float | None:
+    """Return the share of all steps but the first, from first pass to last, in which ranks idle.
+
+    Args:
+        stamps: All that were taken. Those that say which pipeline they are of are measured by pipeline.
+        kinds: Those that are work.
+    """
+    steps: dict[int, dict[Any, list[dict[str, Any]]]] = {}
+    for one in stamps:
+        if one["kind"] in kinds and "step" in one:
+            steps.setdefault(one["step"], {}).setdefault(one.get("pipeline"), []).append(one)
+    idle = whole = 0
+    for those in [those for step in sorted(steps)[1:] for those in steps[step].values()]:
         length = max(one["end_ns"] for one in those) - min(one["start_ns"] for one in those)
-        busy = 0
         for rank in {one["rank"] for one in those}:
-            until = 0
+            busy = until = 0
             for one in sorted(those, key=lambda one: one["start_ns"]):
                 if one["rank"] == rank:
                     busy += max(0, one["end_ns"] - max(until, one["start_ns"]))
                     until = max(until, one["end_ns"])
-        found.append((ranks * length - busy, ranks * length))
-    return found
+            idle, whole = idle + length - busy, whole + length
+    return idle / whole if whole else None

@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from contextlib import suppress
@@ -252,6 +253,23 @@ def test_a_deleted_folder_is_one_warning_and_a_new_file(tmp_path):
     assert len(told) == 1
     assert "was deleted while bubblescope was recording" in told[0]
     assert bubblescope.load(folder).steps[-1] == 3
+
+
+def test_a_folder_that_is_moved_keeps_what_it_holds(tmp_path):
+    """It is not said to be lost: steps are in the one folder or in the other."""
+    folder, elsewhere = tmp_path / "recording", tmp_path / "elsewhere"
+    with pytest.warns(RuntimeWarning, match="was moved while bubblescope was recording") as told:
+        with Recorder(folder, rank=0, stages=[0]) as recorder:
+            for step in range(2):
+                written = threading.Event()
+                recorder.on_step(lambda _, done=written: done.set())
+                with recorder.step(step), recorder.task("forward", microbatch=0):
+                    pass
+                assert written.wait(10)
+                if step == 0:
+                    folder.rename(elsewhere)
+    assert len(told) == 1
+    assert [bubblescope.load(one).steps for one in (elsewhere, folder)] == [[0], [1]]
 
 
 def test_an_attempt_appears_whole(tmp_path):

@@ -81,6 +81,7 @@ class Session:
         self._settings = settings
         self._facts: dict[str, Any] = {}
         self._asked: list[Callable[[], dict[str, Any]]] = []
+        self._used: list[Callable[[], None]] = []
         self._step: Any = None
         self._early = Early(settings.timer) if settings.start == 0 else None
         """What is to be recorded though it is before the first step; None from then on."""
@@ -117,6 +118,12 @@ class Session:
         To import a framework says nothing: many do that need only a part of it, or nothing.
         """
         self.framework = self.framework or framework
+        for heed in self._used:
+            heed()
+
+    def when_used(self, heed: Callable[[], None]) -> None:
+        """Have this called when a framework's schedules are used."""
+        self._used.append(heed)
 
     def used_by(self, owner: Any, framework: str) -> None:
         """Let a class of a framework tell, as `use` does, when one of its kind is made."""
@@ -391,6 +398,19 @@ class Session:
                     recorder.end_task(place, began, name)
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
+
+    def was_beside(self, place: bytes, name: str, began_ns: int) -> None:
+        """Record what a call just was, of which only that shows that it was beside the passes.
+
+        Args:
+            place: As `beside` takes it.
+            name: The same.
+            began_ns: When it began, on the host's monotonic clock.
+        """
+        recorder = self.recorder
+        if recorder is None or not recorder.recording or self._aside or not _in_main_thread():
+            return
+        recorder.end_task(place, (self.intake.step, began_ns, began_ns), name)
 
     def alone(self, function: Function) -> Function:
         """Return a function that does the same, and inside of which nothing is recorded."""

@@ -105,7 +105,7 @@ class Writer:
         self._unseen = False
         """Whether tasks of the step that has not ended were too many to be kept."""
         self._deleted = False
-        """Whether it was warned already that somebody deletes the file."""
+        """Whether it was warned already that somebody takes the file away."""
         self._error: Exception | None = None
         """What stopped the thread; the job's own thread warns of it. The file may then end in half a
         record, and nothing may follow that."""
@@ -218,7 +218,7 @@ class Writer:
             sink.dropped(*self._told)
 
     def _heed_deletion(self) -> None:
-        """Begin a new file if somebody deleted the one there was, and warn of it once.
+        """Begin a new file if somebody deleted or moved the one there was, and warn of it once.
 
         Raises:
             OSError: None can be made.
@@ -226,11 +226,20 @@ class Writer:
         if self._sink is None or not self._sink.gone():
             return
         lost, old = self.path, self._sink
+        moved = old.moved()
         old.release()
         self._sink = None
         self._sink, self._told = self._begun(), _NOTHING
-        if not self._deleted:
-            self._deleted = True
+        if self._deleted:
+            return
+        self._deleted = True
+        if moved:
+            warn(
+                f"{lost} was moved while bubblescope was recording to it: what it held is where it was "
+                f"moved to, and recording goes on in {self.path}",
+                stacklevel=2,
+            )
+        else:
             warn(
                 f"{lost} was deleted while bubblescope was recording to it: what it held is lost, and "
                 f"recording goes on in {self.path}",

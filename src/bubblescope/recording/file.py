@@ -91,6 +91,10 @@ class Sink:
         except FileNotFoundError:
             return True
 
+    def moved(self) -> bool:
+        """Say whether the file that is gone still has a name, elsewhere."""
+        return os.fstat(self._file).st_nlink > 0
+
     def write(self, rows: Rows) -> None:
         """Append tasks."""
         if self._half is None:

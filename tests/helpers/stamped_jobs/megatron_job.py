@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from typing import Any
+import functools
+from typing import TYPE_CHECKING, Any
 
 import torch
 from stamps import LENGTH, SAMPLES, WIDTH, Stage, StampedAdamW, Stamps, loss_of, now, tag, tokens
 from torch import distributed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Megatron asks for CUDA by name.
 _zeros, _tensor = torch.zeros, torch.tensor
@@ -23,7 +27,7 @@ from megatron.core import parallel_state  # noqa: E402
 from megatron.core.enums import ModelType  # noqa: E402
 from megatron.core.optimizer.optimizer import FP32Optimizer  # noqa: E402
 from megatron.core.optimizer.optimizer_config import OptimizerConfig  # noqa: E402
-from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
+from megatron.core.pipeline_parallel import get_forward_backward_func, schedules  # noqa: E402
 from megatron.core.transformer import TransformerConfig  # noqa: E402
 
 
@@ -45,6 +49,28 @@ class Chunk(Stage):
         x = batch if self.embedding is not None else self.given.transpose(0, 1)
         y = super().forward(x)
         return y if self.head is not None else y.transpose(0, 1).contiguous()
+
+
+def noted(stamps: Stamps, step: Callable[[], int | None]) -> None:
+    """Note when Megatron's own functions ran, which do more than the model's forward and backward.
+
+    Args:
+        stamps: Takes it.
+        step: Returns the step that runs; None if that is an evaluation.
+    """
+    replica = parallel_state.get_data_parallel_rank()
+    for name in ("forward_step", "backward_step"):
+        function = getattr(schedules, name)
+
+        @functools.wraps(function)
+        def call(*args: Any, _function: Any = function, **kwargs: Any) -> Any:
+            start = now()
+            result = _function(*args, **kwargs)
+            if step() is not None:
+                stamps.add("call", start, now(), step=step(), pipeline=replica)
+            return result
+
+        setattr(schedules, name, call)
 
 
 def main() -> None:
@@ -116,6 +142,8 @@ def main() -> None:
         for one in said:
             stamps.loss(one["loss"])
 
+    step, evaluating = 0, False
+    noted(stamps, lambda: None if evaluating else step)
     for step in range(asked.steps):
         evaluating = False
         run(step)

@@ -30,7 +30,7 @@ START = int(os.environ.get("START") or os.environ.get("TORCHELASTIC_RESTART_COUN
 DEPTH = int(os.environ.get("DEPTH", "1"))
 """How many times as many layers: what a framework does around a pass then matters less."""
 
-_PASSES = ("forward", "backward", "backward_input", "backward_weight")
+_PASSES = ("forward", "backward", "backward_input", "backward_weight", "call")
 _MICROBATCHES = 1 << 8
 _EVALUATION = 1 << 22
 """All tags are below 2**24, so that a float has them exactly."""

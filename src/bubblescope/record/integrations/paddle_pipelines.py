@@ -22,6 +22,8 @@ from weakref import WeakKeyDictionary
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
 from bubblescope.record.claims import claim
+from bubblescope.record.coordinates import coordinates
+from bubblescope.record.integrations.paddle_groups import memberships
 from bubblescope.record.integrations.two_chunks import Names, TwoChunks
 from bubblescope.record.job_log import warn
 from bubblescope.record.profiler_api import Switch, switch
@@ -169,16 +171,22 @@ def _introduce(pipeline: Any, stages: list[int], session: Session) -> None:
     try:
         grid = pipeline._hcg  # noqa: SLF001
         sharding = grid.get_sharding_parallel_world_size()
+        rank, groups = int(grid.get_global_rank()), memberships(grid)
         device = str(sys.modules["paddle"].device.get_device()).partition(":")[2]
+        known = {
+            **coordinates(rank, groups),
+            # Ranks that share out the optimizer's state are replicas too.
+            "dp": grid.get_data_parallel_rank() * sharding + grid.get_sharding_parallel_rank(),
+            "tp": grid.get_model_parallel_rank(),
+        }
         session.about(
-            rank=int(grid.get_global_rank()),
+            rank=rank,
             stages=stages,
             schedule=type(pipeline).__name__,
             microbatches=int(pipeline.accumulate_steps),
             device=int(device) if device.isdigit() else None,
-            # Ranks that share out the optimizer's state are replicas too.
-            dp=grid.get_data_parallel_rank() * sharding + grid.get_sharding_parallel_rank(),
-            tp=grid.get_model_parallel_rank(),
+            groups=groups or None,
+            **known,
         )
     except Exception as error:  # noqa: BLE001  the job goes on
         session.fail(error)

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
+from bubblescope.record.integrations.torch_loop.called import leave_out
 from bubblescope.record.integrations.torch_loop.loop import Loop
-from bubblescope.record.integrations.torch_loop.models import leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable

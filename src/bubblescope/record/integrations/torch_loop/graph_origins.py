@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from itertools import islice
@@ -10,7 +11,6 @@ from typing import Any, Final
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
 
-_KEY: Final = "bubblescope"
 _FAR: Final = 1000
 """Nodes to look through, between a loss and the models' outputs."""
 
@@ -53,37 +53,45 @@ class Chunk:
         self.forwards = 0
 
 
-Origin = tuple[int, Work]
-"""What made a tensor: the step, and what of it."""
-
-
 class Origins:
-    """What made the outputs of models, in the metadata that autograd keeps for each node of its graph.
+    """Which forward made the nodes of autograd's graph, by their numbers.
 
-    To look for that in a node takes long. Nodes have numbers, which count up within a thread, so those
-    after the last that was noted have none.
+    A thread numbers the nodes that it makes, one after the other. So what a forward made are the
+    numbers from where its thread was before to where it was afterwards, and nothing need be noted in a
+    node, or looked up in one. Nodes of other threads have numbers of their own, which are far from
+    these: a thread that only trains a while, or only runs a backward's own graph, does not keep up.
 
     Args:
         tensor: PyTorch's class of tensors.
+
+    Attributes:
+        bounds: Where the thread was before and after each forward of this step and the last, in turn.
+            Always the same list, as `works` is.
+        works: What these forwards were.
     """
+
+    __slots__ = ("_earlier", "_tensor", "bounds", "works")
 
     def __init__(self, tensor: type) -> None:
         self._tensor: Any = tensor
-        self._last = -1
-        """The highest number of a node in which anything was noted."""
+        self.bounds: list[int] = []
+        self.works: list[Work] = []
+        self._earlier = 0
+        """How many of them were of the last step."""
 
-    def note(self, output: Any, origin: Origin) -> None:
-        """Note what a model's output was made by."""
-        nodes = (output.grad_fn,) if type(output) is self._tensor else self._nodes(output)
-        for node in nodes:
-            if node is not None:
-                node.metadata[_KEY] = origin
-                number = node._sequence_nr()  # noqa: SLF001  it has no other name
-                if number > self._last:  # noqa: PLR1730  `max` takes longer
-                    self._last = number
+    def begin_step(self) -> None:
+        """Forget the step before the last."""
+        del self.bounds[: 2 * self._earlier]
+        del self.works[: self._earlier]
+        self._earlier = len(self.works)
 
-    def of(self, tensors: Any, far: int = _FAR) -> Origin | None:
-        """Return what tensors were made by; None if no model made them, or several micro-batches did.
+    def note(self, work: Work, before: int, after: int) -> None:
+        """Note what a forward was, and where the thread was before and after it."""
+        self.bounds += (before, after)
+        self.works.append(work)
+
+    def of(self, tensors: Any, far: int = _FAR) -> Work | None:
+        """Return what of this step made tensors; None if nothing did, or several micro-batches.
 
         Args:
             tensors: A tensor, or any structure of them.
@@ -91,42 +99,43 @@ class Origins:
         """
         if type(tensors) is not self._tensor:
             return self._of_all(self._nodes(tensors), far)
-        node, last = tensors.grad_fn, self._last
+        node, bounds = tensors.grad_fn, self.bounds
         # A loss is mostly made from one output by one function after the other.
-        while node is not None and far > 0:
-            if node._sequence_nr() <= last:  # noqa: SLF001
-                found: Origin | None = node.metadata.get(_KEY)
-                if found is not None:
-                    return found
-            only = None
-            for earlier, _ in node.next_functions:
-                if earlier is not None:
-                    if only is not None:
-                        return self._of_all([node], far)
-                    only = earlier
-            node = only
-            far -= 1
+        for _ in range(far):
+            if node is None:
+                break
+            at = bisect(bounds, node._sequence_nr())  # noqa: SLF001  it has no other name
+            if at & 1:
+                return self.works[at >> 1] if at >> 1 >= self._earlier else None
+            if not at:  # older than all of them, as is what it was made from
+                break
+            made_from = node.next_functions
+            if len(made_from) != 1:
+                made_from = [one for one in made_from if one[0] is not None]
+                if len(made_from) != 1:
+                    return self._of_all([node], far)
+            node = made_from[0][0]
         return None
 
-    def _of_all(self, waiting: list[Any], far: int) -> Origin | None:
+    def _of_all(self, waiting: list[Any], far: int) -> Work | None:
         """Return what the tensors that these nodes made were made by; see `of`."""
-        found: Origin | None = None
+        found: Work | None = None
         seen = set(waiting)
         for node in islice(waiting, far):  # which grows meanwhile
-            origin: Origin | None = None
-            if node._sequence_nr() <= self._last:  # noqa: SLF001
-                origin = node.metadata.get(_KEY)
-            if origin is None:
+            at = bisect(self.bounds, node._sequence_nr())  # noqa: SLF001
+            if at == 0:
+                continue
+            if not at & 1:
                 for earlier, _ in node.next_functions:
                     if earlier is not None and earlier not in seen:
                         seen.add(earlier)
                         waiting.append(earlier)
-            elif found is None or found == origin:
-                found = origin
-            elif found[0] == origin[0] and found[1].microbatch == origin[1].microbatch:
-                found = origin[0], Work(None, origin[1].microbatch, None)
-            else:
+                continue
+            work = self.works[at >> 1]
+            if at >> 1 < self._earlier or (found and found.microbatch != work.microbatch):
                 return None
+            same = found is None or found is work
+            found = work if same else Work(None, work.microbatch, None)
         return found
 
     def _nodes(self, tensors: Any) -> list[Any]:

@@ -14,8 +14,10 @@ from bubblescope.record.buffer import identity_of, place_of
 from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_groups import groups_of
-from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origin, Origins, Work
-from bubblescope.record.integrations.torch_loop.models import Called, called_of, models_of, parts_of
+from bubblescope.record.integrations.torch_loop.called import Called
+from bubblescope.record.integrations.torch_loop.compiling import flags, traced
+from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work
+from bubblescope.record.integrations.torch_loop.models import called_of, models_of, parts_of
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.notes import FORWARD, OPTIMIZER
 
@@ -32,6 +34,8 @@ _TRIES: Final = 3
 _DATA: Final = (identity_of(Kind.DATA),)
 _SOME_BACKWARD: Final = identity_of(Kind.BACKWARD)
 """Where a backward belongs of which is not known what made its tensors."""
+_OUTSIDE: Final = object()
+"""In the place of a task that runs: none does, but what comes next has to be thought about."""
 _now: Final = time.monotonic_ns
 _thread: Final = threading.get_ident
 
@@ -47,12 +51,34 @@ class Loop:
 
     Args:
         session: Records what is found.
+
+    Attributes:
+        thread: That thread; 0 before.
+        inside: The function that is a task now; None if none is and the next one is as usual: in a
+            step, of models that are known, after nothing failed.
+        outside: What `inside` is where no task is; not None if the next one is not as usual.
+        intake: Where tasks are put.
+        origins: Which forward made what.
+        number: Returns the number of the next node that this thread makes.
+        traced: Says whether Dynamo follows this code.
+        flags: Has `_is_compiling_flag`: whether a graph is made of what runs.
     """
+
+    # Until there is an optimizer, PyTorch may not have been imported as a whole.
+    origins: Origins
+    number: Callable[[], int]
+    flags: Any
+    _tensor: Any
+    _has_gradients: Callable[[], bool]
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._torch = sys.modules["torch"]
-        self._thread = 0
+        self.thread = 0
+        self.traced: Callable[[], bool] = self._compiling
+        self.inside: Any = _OUTSIDE
+        self.outside: Any = _OUTSIDE
+        self.intake = session.intake
         self._models: list[weakref.ref[Any]] = []
         self._called, self._tries = False, _TRIES
         self._standing: Standing | None = None
@@ -64,21 +90,16 @@ class Loop:
         """Whether that step is to be recorded."""
         self._chunks: list[Chunk] = []
         """Those of the models that have been called, by number."""
-        self._origin: Origin | None = None
-        """What the last forward was."""
-        self._intake = session.intake
-        # Until there is an optimizer, PyTorch may not have been imported as a whole.
-        self._origins: Origins
-        self._tensor: Any
-        self._has_gradients: Callable[[], bool]
-        self._inside: Any = None
-        """The function that is a task now."""
         self._backward: Any = None
-        self._started: Origin | None = None
+        self._started: Work | None = None
         """What the last backward started from."""
-        self._failed: Origin | None = None
-        """What a backward started from that failed, as long as it has not been tried again."""
+        self._failed: Work | None = None
+        """What a backward of this step started from that failed, as long as it was not tried again."""
+        session.when_used(self._heed)
         self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
+
+    def _compiling(self) -> bool:
+        return bool(self._torch.compiler.is_compiling())
 
     # The loop's models
 
@@ -88,16 +109,19 @@ class Loop:
             return
         self._session.saw.add(OPTIMIZER)
         try:
-            if not self._thread:
-                self._thread = _thread()
+            if not self.thread:
+                self.thread = _thread()
                 self._tensor = self._torch.Tensor
-                self._origins = Origins(self._tensor)
+                self.origins = Origins(self._tensor)
+                self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
+                self.traced, self.flags = traced(self._torch), flags(self._torch)
                 self._has_gradients = self._torch.is_grad_enabled
             wanted = [one for group in optimizer.param_groups for one in group["params"]]
             known = {id(one) for model in self._there() for one in model.parameters()}
             if not known.issuperset(map(id, wanted)):  # some have an optimizer for each parameter
                 self._follow(called_of(models_of(wanted)))
                 self._called, self._tries = False, _TRIES
+                self._heed()
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
@@ -122,14 +146,14 @@ class Loop:
         # Those that have been compiled since are not any more.
         new = [one for one in models if not self._follows(one)]
         for model in new:
-            Called(model, self._forward)
+            Called(model, self)
         there = {id(model): model for model in (*self._there(), *new)}
         self._models = list(map(weakref.ref, there.values()))
         return bool(new)
 
     def _follows(self, model: Any) -> bool:
         call = model._compiled_call_impl  # noqa: SLF001
-        return isinstance(call, Called) and call.notice == self._forward
+        return isinstance(call, Called) and call.loop is self
 
     def _follow_others(self) -> None:
         """Follow other modules too, for these are never called.
@@ -145,25 +169,49 @@ class Loop:
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
+    def _follow_wrappers(self) -> None:
+        """Follow what a model has been wrapped in since its optimizer was made.
+
+        As in `DistributedDataParallel`, whose own work is part of the forward. It is the chunk that the
+        model is; the model is still followed, for a job may call it alone in an evaluation.
+        """
+        models = self._there()
+        outermost = called_of(models_of(one for model in models for one in model.parameters()))
+        for wrapper in outermost:
+            within = [model for model in models if any(one is model for one in wrapper.modules())]
+            if len(within) == 1 and within[0] is not wrapper and self._follows(within[0]):
+                self._follow([wrapper])
+                inner, outer = (one._compiled_call_impl for one in (within[0], wrapper))  # noqa: SLF001
+                outer.chunk = inner.chunk = inner.chunk or self._free_chunk()
+
     # Steps
+
+    def _heed(self) -> None:
+        """Let `outside`, and `inside` where no task is, say whether what comes next is as usual."""
+        usual = self._called and not self._between and self._failed is None
+        usual = usual and self._session.framework is None
+        free = self.inside is None or self.inside is _OUTSIDE
+        self.outside = None if usual else _OUTSIDE
+        if free:
+            self.inside = self.outside
 
     def end_step(self) -> None:
         """Note that an optimizer has made its step: what comes next is the next step's."""
         # Some make it within the backward, in autograd's thread; those inside a model do not count.
-        in_backward = self._inside is not None and self._inside is self._backward
+        in_backward = self.inside is not None and self.inside is self._backward
         if self._between or not (in_backward or self._free()):
             return
         if not self._called and self._tries > 0:
             self._follow_others()
         self._between = True
+        self._heed()
 
     def _free(self) -> bool:
         """Say whether this is the loop itself, in no task."""
         if self._session.framework is not None:
             self._leave()
-        return (
-            self._inside is None and threading.get_ident() == self._thread and len(self._models) > 0
-        )
+        nothing = self.inside is None or self.inside is _OUTSIDE
+        return nothing and _thread() == self.thread and len(self._models) > 0
 
     def _leave(self) -> None:
         """Follow nothing any more: the job turned out to use a framework's schedules."""
@@ -191,6 +239,7 @@ class Loop:
     def _begin(self) -> None:
         """Begin a step."""
         self._between = False
+        self._heed()
         recorder = self._session.recorder
         if self._empty:
             self._empty = False
@@ -200,13 +249,17 @@ class Loop:
         if self._step < 0:
             self._introduce()
         self._step += 1
+        self._failed = None
+        self.origins.begin_step()
         for chunk in self._chunks:
             chunk.forwards = 0
+        self._heed()
         self._session.begin_step()
 
     def _take_back(self) -> None:
         """Let nothing be recorded until something else begins the step."""
         self._between = self._empty = True
+        self._heed()
         recorder = self._session.recorder
         if recorder is not None:
             self._recording, recorder.recording = recorder.recording, False
@@ -214,6 +267,8 @@ class Loop:
     def _introduce(self) -> None:
         """Tell the session what there is to tell."""
         try:
+            count = len(self._there())
+            self._follow_wrappers()
             models = self._there()
             self._standing = self._standing or self._stands(receives=False)
             device = next((one.device for model in models for one in model.parameters()), None)
@@ -222,7 +277,7 @@ class Loop:
                 groups.used_in(model)
             self._session.about(
                 # Several models may be parts of one stage; that shows when they are called.
-                stages=[self._standing.stage] if len(models) == 1 else None,
+                stages=[self._standing.stage] if count == 1 else None,
                 dp=groups.coordinates().get("dp", self._standing.replica),
                 device=getattr(device, "index", None),
             )
@@ -265,47 +320,48 @@ class Loop:
         """Return a function that runs backwards and is recorded."""
         self._backward = function
         otherwise = self.timed(function, self._backs, self._always)
-        torch, intake, now = self._torch, self._intake, _now
+        intake, now = self.intake, _now
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
+            if self.traced():
                 return function(*args, **kwargs)
             items = intake.items
             if (
-                items is None
-                or self._between
-                or self._inside is not None
-                or self._session.framework is not None
-                or _thread() != self._thread
+                self.inside is not None
+                or items is None
                 or not args
+                or _thread() != self.thread
+                or self.flags._is_compiling_flag  # noqa: SLF001  it has no other name
             ):
                 return otherwise(*args, **kwargs)
-            what, origin = _SOME_BACKWARD, None
+            work = None
             try:
-                origin = self._origins.of(args[0])
-                if origin is not None and origin[0] == self._step:
-                    what = origin[1].backward
+                work = self.origins.of(args[0])
             except Exception as error:  # noqa: BLE001  the job goes on
                 self._session.fail(error)
-            self._inside = function
+            what = _SOME_BACKWARD if work is None else work.backward
+            self.inside = function
             step, begin = intake.step, now()
             try:
                 result = function(*args, **kwargs)
             except BaseException:
-                self._failed = origin
+                self._fails(work)
                 raise
             finally:
                 end = now()
-                self._inside = None
-            self._failed = None
-            if intake.items is not None:
-                items += (step, what, begin, end, begin, end, None)
-                if len(items) >= intake.most:
-                    intake.relieve()
+                self.inside = self.outside
+            items += (step, what, begin, end, begin, end, None)
+            if len(items) >= intake.most:
+                intake.relieve()
             return result
 
         return call
+
+    def _fails(self, work: Work | None) -> None:
+        """Note what a backward that failed started from."""
+        self._failed = work
+        self._heed()
 
     def fetching(self, function: Any) -> Any:
         """Return a function that waits for data and is recorded; the end of the data is no task.
@@ -382,20 +438,20 @@ class Loop:
         If it was the `first` of its step and fails, the step has not begun.
         """
         begun = self._session.begin(places)
-        self._inside = function
+        self.inside = function
         try:
             result = function(*args, **kwargs)
         except BaseException:
-            self._inside = None
+            self.inside = self.outside
             self._session.abandon(begun)
             if first:
                 self._take_back()
             elif function is self._backward:
-                self._failed = self._started
+                self._fails(self._started)
             raise
+        self.inside = self.outside
         if function is self._backward:
-            self._failed = None
-        self._inside = None
+            self._fails(None)
         self._session.end(begun)
         return result
 
@@ -404,93 +460,78 @@ class Loop:
 
         A forward comes instead of another backward: it takes the place, be it the same again or not.
         """
-        origin, self._failed = self._failed, None
-        if origin is None or origin[0] != self._step:
+        failed = self._failed
+        self._fails(None)
+        if failed is None:
             return
-        first = origin[1].microbatch
-        self._session.spoil(first)
+        self._session.spoil(failed.microbatch)
         for chunk in self._chunks:
-            chunk.forwards = min(chunk.forwards, first)
+            chunk.forwards = min(chunk.forwards, failed.microbatch)
 
-    def _forward(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
-        """Call a model, and record it."""
-        items = self._intake.items
-        if (
-            items is None
-            or self._between
-            or self._inside is not None
-            or self._session.framework is not None
-            or _thread() != self._thread
-            or not self._called
-        ):
-            return self._forward_otherwise(called, function, args, kwargs)
-        if not self._has_gradients():
-            return self._evaluated(function, *args, **kwargs)
-        try:
-            origin = self._goes(called, args, kwargs)
-            what = origin[1].forward
-        except Exception as error:  # noqa: BLE001  the job goes on
-            self._session.fail(error)
-            return function(*args, **kwargs)
-        self._inside = function
-        step, begin = self._intake.step, _now()
-        try:
-            output = function(*args, **kwargs) if kwargs else function(*args)
-        finally:
-            end = _now()
-            self._inside = None
-        if self._intake.items is not None:
-            items += (step, what, begin, end, begin, end, None)
-            if len(items) >= self._intake.most:
-                self._intake.relieve()
-        self._note(output, origin)
-        return output
+    def forward(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call a model, and record it, though a step may begin with it, or marks have to be made.
 
-    def _forward_otherwise(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
-        """Call a model, and record it, though a step may begin with it, or marks have to be made."""
-        self._called = True
+        Args:
+            called: What was called in the model's place.
+            function: What to call.
+            args: Arguments by place.
+            kwargs: Arguments by name.
+        """
+        if not self._called:
+            self._called = True
+            self._heed()
         if not self._has_gradients():
             if self._free():
                 return self._evaluated(function, *args, **kwargs)
             return function(*args, **kwargs)
         self._session.saw.add(FORWARD)
         first = self._between
-        origin: Origin | None = None
+        work: Work | None = None
 
         def places() -> Sequence[bytes]:
-            nonlocal origin
-            origin = self._goes(called, args, kwargs)
-            return (origin[1].forward,)
+            nonlocal work
+            work = self._goes(called, args, kwargs)
+            return (work.forward,)
 
         said = self._said(places, self._always, (), {})
         if said is None:
             return function(*args, **kwargs)
+        before = self.number()
         output = self._run(function, args, kwargs, said, first=first)
-        self._note(output, origin)
+        self._note(work, before)
         return output
 
-    def _note(self, output: Any, origin: Any) -> None:
-        """Note what a forward has returned."""
+    def evaluated(self, begin: int) -> bool:
+        """Say whether a forward that made no graph was part of an evaluation; record it as that then.
+
+        Args:
+            begin: When it began.
+        """
+        if self._has_gradients():
+            return False
         try:
-            work = origin[1]
+            self._session.was_beside(ASIDE, "evaluation", begin)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+        return True
+
+    def _note(self, work: Any, before: int) -> None:
+        """Note a forward, before which the thread had come to a number."""
+        try:
             chunk = self._chunks[work.chunk]
             if chunk.forwards <= work.microbatch:
                 chunk.forwards = work.microbatch + 1
-            self._origins.note(output, origin)
+            self.origins.note(work, before, self.number())
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
-    def _goes(self, called: Called, args: Any, kwargs: Any) -> Origin:
+    def _goes(self, called: Called, args: Any, kwargs: Any) -> Work:
         """Return what a forward is."""
         given = (*args, *kwargs.values()) if kwargs else args
         for one in given:
             if type(one) is not self._tensor or one.grad_fn is not None:
-                earlier = self._origins.of(given)
-                if (
-                    earlier is not None
-                    and earlier[0] == self._step
-                    and earlier[1].chunk is not None
-                ):
+                earlier = self.origins.of(given)
+                if earlier is not None and earlier.chunk is not None:
                     # Its gradients will run on into what made its input, so they are one stage.
                     return earlier
                 break
@@ -504,7 +545,8 @@ class Loop:
             standing = self._standing
             stage = None if standing is None else standing.stage + chunk.number * standing.stages
             chunk.works.append(Work(chunk.number, number, stage))
-        return self._step, chunk.works[number]
+        work: Work = chunk.works[number]
+        return work
 
     def _free_chunk(self) -> Chunk:
         """Return the first chunk that is no model's; a job may train one after the other."""
@@ -517,9 +559,8 @@ class Loop:
         return self._chunks[-1]
 
     def _backs(self, tensors: Any, *_: Any, **__: Any) -> Sequence[bytes]:
-        origin = self._started = self._origins.of(tensors)
-        known = origin is not None and origin[0] == self._step
-        return (origin[1].backward if origin is not None and known else _SOME_BACKWARD,)
+        work = self._started = self.origins.of(tensors)
+        return (_SOME_BACKWARD if work is None else work.backward,)
 
     def send(
         self, tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None
@@ -527,10 +568,10 @@ class Loop:
         """Return where a send belongs. Its micro-batch is known if it is a model's output itself."""
         del tag
         peer = global_rank(dst, group, group_dst)
-        origin = self._origins.of(tensor, 1)
-        onward = origin is not None or comes_next(peer)
+        work = self.origins.of(tensor, 1)
+        onward = work is not None or comes_next(peer)
         kind = Kind.SEND_FORWARD if onward else Kind.SEND_BACKWARD
-        return (self._transfer(kind, origin, peer),)
+        return (self._transfer(kind, work, peer),)
 
     def receive(
         self, tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None
@@ -543,9 +584,9 @@ class Loop:
         kind = Kind.RECV_BACKWARD if comes_next(peer) else Kind.RECV_FORWARD
         return (identity_of(kind, peer=peer),)
 
-    def _transfer(self, kind: Kind, origin: Origin | None, peer: int | None) -> bytes:
-        if origin is None or origin[0] != self._step:
+    def _transfer(self, kind: Kind, work: Work | None, peer: int | None) -> bytes:
+        if work is None:
             return identity_of(kind, peer=peer)
-        place = place_of(origin[1].forward)
+        place = place_of(work.forward)
         where = {name: place.get(name) for name in ("stage", "chunk", "microbatch")}
         return identity_of(kind, **where, peer=peer)

@@ -1,14 +1,13 @@
-"""Which modules a training loop calls, its models; and being there when it does."""
+"""Which modules a training loop calls: its models."""
 
 from __future__ import annotations
 
 import gc
 import sys
-import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 _NO_FORWARD: Final = frozenset(
     {"torch.nn.modules.module", "lightning.pytorch.core.module", "pytorch_lightning.core.module"}
@@ -17,75 +16,6 @@ _NO_FORWARD: Final = frozenset(
 _REPLICATED: Final = frozenset(
     {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
 )
-
-
-class Called:
-    """What a model calls in place of itself, to be noticed.
-
-    It lies where `Module.compile` puts what it made: PyTorch calls that first, and leaves it out of
-    what is saved, copied and compiled. A hook would be in all of these, and slower.
-
-    Args:
-        model: The model.
-        notice: Called with this, what to call for the model, and the arguments by place and by name;
-            returns what the model does.
-
-    Attributes:
-        chunk: Which of its rank's chunks the model is, once `notice` has found out.
-        notice: What is called.
-    """
-
-    def __init__(self, model: Any, notice: Callable[..., Any]) -> None:
-        self.chunk: Any = None
-        self._model = weakref.ref(model)
-        self._theirs = model._compiled_call_impl  # noqa: SLF001  the place for it
-        self.notice = notice
-        torch = sys.modules["torch"]
-        self._compiling = torch.compiler.is_compiling
-        self._in_compiled = _compiler(torch) or _nothing
-        model._compiled_call_impl = self  # noqa: SLF001
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the model."""
-        model: Any = self._model()
-        # Where a graph breaks within it, the model is called anew, by what has been compiled.
-        if self._compiling() or self._in_compiled() is not None:
-            return (self._theirs or model._call_impl)(*args, **kwargs)  # noqa: SLF001
-        # What was copied from a model, such as the replicas of DataParallel, or took its place with all
-        # that it had, has this too, and may outlive it.
-        caller: Any = sys._getframe(1).f_locals.get("self")  # noqa: SLF001  `Module.__call__`
-        if caller is not model and hasattr(caller, "_call_impl"):
-            return caller._call_impl(*args, **kwargs)  # noqa: SLF001
-        run = self._theirs or model._call_impl  # noqa: SLF001  what it calls without us
-        return self.notice(self, run, args, kwargs)
-
-    def leave(self) -> None:
-        """Let the model be called as if this had never been here."""
-        model: Any = self._model()
-        if model is not None:
-            model._compiled_call_impl = self._theirs  # noqa: SLF001
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()  # a module that says itself how it is saved or copied leaves it in
-
-
-def leave_out(eval_frame: Any) -> None:
-    """Let Dynamo, whose module of that name this is, not compile the calls of `Called` as a frame.
-
-    It still looks through them where it compiles what calls the model. Where a graph breaks within the
-    model, there are as many graphs and breaks as without us.
-    """
-    if _compiler(sys.modules["torch"]) is not None:  # else nothing tells when to be left alone
-        eval_frame.skip_code(Called.__call__.__code__)
-
-
-def _compiler(torch: Any) -> Callable[[], Any] | None:
-    """Return what tells whether code is run that Dynamo compiles; older versions have nothing."""
-    return getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)  # noqa: SLF001
-
-
-def _nothing() -> None:
-    """There is no compiler."""
 
 
 def models_of(parameters: Iterable[Any]) -> list[Any]:

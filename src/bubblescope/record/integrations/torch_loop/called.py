@@ -1,0 +1,153 @@
+"""What a model calls in place of itself, so that a loop's forwards are noticed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import weakref
+from functools import cache
+from typing import Any, Final
+
+from bubblescope.record.integrations.torch_loop.compiling import in_compiled
+
+_holders: Final = sys.getrefcount
+_now: Final = time.monotonic_ns
+_thread: Final = threading.get_ident
+
+
+class Called:
+    """What a model calls in place of itself, to be noticed.
+
+    It lies where `Module.compile` puts what it made: PyTorch calls that first, and leaves it out of
+    what is saved, copied and compiled. A hook would be in all of these, and slower.
+
+    Args:
+        model: The model.
+        loop: The `Loop` that follows it.
+
+    Attributes:
+        chunk: Which of its rank's chunks the model is, once `loop` has found out.
+        loop: What follows the model.
+    """
+
+    def __init__(self, model: Any, loop: Any) -> None:
+        torch = sys.modules["torch"]
+        self.chunk: Any = None
+        self.loop = loop
+        self._model = weakref.ref(model)
+        self._theirs = model._compiled_call_impl  # noqa: SLF001  the place for it
+        self._intake, self._origins = loop.intake, loop.origins
+        self._tensor, self._number = torch.Tensor, loop.number
+        self._traced, self._flags = loop.traced, loop.flags
+        self._in_compiled = in_compiled(torch) or _nothing
+        self._alone, self._all_alone = _alone(torch.nn.Module)
+        model._compiled_call_impl = self  # noqa: SLF001
+
+    # A pass empties the caches, so it is not what a line does that takes long, but that there is one.
+    # The usual case is told here, in one piece: the loop is in a step and in no task, and this model
+    # goes forward in training, on data that no model has made. All else is the loop's own `forward`.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model."""
+        model: Any = self._model()
+        if self._traced():
+            return (self._theirs or model._call_impl)(*args, **kwargs)  # noqa: SLF001
+        loop, items = self.loop, self._intake.items
+        if (
+            loop.inside is not None
+            or items is None
+            or model is None
+            or not model.training
+            or model._compiled_call_impl is not self  # noqa: SLF001
+            or _holders(self) != self._alone
+            or _holders(model.__dict__) != self._all_alone
+            or _thread() != loop.thread
+            or self._in_compiled() is not None
+            or self._flags._is_compiling_flag  # noqa: SLF001
+        ):
+            return self._otherwise(model, args, kwargs)
+        run = self._theirs or model._call_impl  # noqa: SLF001  what it calls without us
+        for one in (*args, *kwargs.values()) if kwargs else args:
+            if type(one) is not self._tensor or (one.requires_grad and one.grad_fn is not None):
+                return loop.forward(self, run, args, kwargs)
+        try:
+            chunk = self.chunk
+            work = chunk.works[chunk.forwards]
+        except (AttributeError, IndexError):  # the first of its chunk, or of all steps
+            return loop.forward(self, run, args, kwargs)
+        loop.inside = run
+        step, before, begin = self._intake.step, self._number(), _now()
+        try:
+            output = run(*args, **kwargs) if kwargs else run(*args)
+        finally:
+            end = _now()
+            loop.inside = loop.outside
+        after = self._number()
+        if after == before and loop.evaluated(begin):
+            return output
+        items += (step, work.forward, begin, end, begin, end, None)
+        chunk.forwards += 1
+        origins = self._origins
+        origins.bounds += (before, after)
+        origins.works.append(work)
+        return output
+
+    def _otherwise(self, model: Any, args: Any, kwargs: Any) -> Any:
+        """Call what is to be called, for something is not as usual."""
+        # Where a graph breaks within it, the model is called anew, by what has been compiled.
+        if self._flags._is_compiling_flag or self._in_compiled() is not None:  # noqa: SLF001
+            return (self._theirs or model._call_impl)(*args, **kwargs)  # noqa: SLF001
+        # What was copied from a model, such as the replicas of DataParallel, or took its place with all
+        # that it had, has this too, and may outlive it.
+        caller: Any = sys._getframe(2).f_locals.get("self")  # noqa: SLF001  `Module.__call__`
+        if caller is not model and hasattr(caller, "_call_impl"):
+            return caller._call_impl(*args, **kwargs)  # noqa: SLF001
+        run = self._theirs or model._call_impl  # noqa: SLF001
+        return self.loop.forward(self, run, args, kwargs)
+
+    def leave(self) -> None:
+        """Let the model be called as if this had never been here."""
+        model: Any = self._model()
+        if model is not None:
+            model._compiled_call_impl = self._theirs  # noqa: SLF001
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a module that says itself how it is saved or copied leaves it in
+
+
+class _Counting:
+    """Is called as `Called` is, and counts who holds it."""
+
+    def __call__(self, *_: Any, **__: Any) -> int:
+        return _holders(self)
+
+
+@cache
+def _alone(module: Any) -> tuple[int, int]:
+    """Return how many hold what a module calls, and its `__dict__`, if the module alone does.
+
+    Some do so for a moment only: how many these are depends on Python. So the caller need not be looked
+    up, which takes as long as all else: what has been copied holds both, or one of them, too.
+
+    Args:
+        module: PyTorch's class of modules.
+    """
+    probe = module()
+    probe._compiled_call_impl = _Counting()  # noqa: SLF001  the place for it
+    # Python may hold one less once it has seen the calls a few times.
+    return min(probe() for _ in range(100)), _holders(probe.__dict__)
+
+
+def leave_out(eval_frame: Any) -> None:
+    """Let Dynamo, whose module of that name this is, not compile the calls of `Called` as a frame.
+
+    It still looks through them where it compiles what calls the model. Where a graph breaks within the
+    model, there are as many graphs and breaks as without us.
+    """
+    if in_compiled(sys.modules["torch"]) is not None:  # else nothing tells when to be left alone
+        for function in (Called.__call__, Called._otherwise):  # noqa: SLF001
+            eval_frame.skip_code(function.__code__)
+
+
+def _nothing() -> None:
+    """There is no compiler."""
