@@ -86,21 +86,30 @@ def at_once(
         return list(pool.map(work, items))
 
 
+def both(one: Callable[[], _Item], other: Callable[[], _Result]) -> tuple[_Item, _Result]:
+    """Return what two works make, done at the same time as `at_once` does them."""
+    made: list[Any] = at_once(lambda work: work(), [one, other])
+    return made[0], made[1]
+
+
 def reuse() -> None:
     """Let large arrays lie where others were, for the rest of the process, until `give_back`.
 
     Else glibc asks the system for the memory of each and returns it with the array, and a third of all
-    pages of a large run are made and cleared again for that. For processes that are ours alone.
+    pages of a large run are made and cleared again for that. What one thread has left, another takes:
+    else each has memory of its own. For processes that are ours alone.
     """
     if (options := _of_glibc("mallopt")) is not None:
         for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
             options(option, _LARGE)
         options(_TOP_PAD, _AT_ONCE)
+        options(_ARENA_MAX, 1)
 
 
 _TRIM_THRESHOLD: Final = -1
 _TOP_PAD: Final = -2
 _MMAP_THRESHOLD: Final = -3
+_ARENA_MAX: Final = -8
 """Options of `mallopt` as malloc.h numbers them."""
 _LARGE: Final = 128 << 20
 _AT_ONCE: Final = 16 << 20
