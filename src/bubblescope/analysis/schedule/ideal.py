@@ -153,12 +153,12 @@ def ideal(
     graph = Graph(len(plan), edges_of(plan)[0])
     # Like the measured step, it lasts from the first start to the last end on the observed devices.
     shown = np.isin(plan.device, list(recognition.coordinates.device.values()))
-    at = np.flatnonzero(whole)
-    count = len(at)
+    rows = np.flatnonzero(whole)
+    count = len(rows)
     times = np.empty((2, count if moves else 0, len(plan)), np.int64)
     spans = np.empty(count, np.int64)
     for some in np.array_split(np.arange(count), max(1, count * len(plan) // _SOME)):
-        start, end = graph.run_many(lengths[at[some]])
+        start, end = graph.run_many(lengths[rows[some]])
         spans[some] = end[:, shown].max(axis=1, initial=0)
         spans[some] -= start[:, shown].min(axis=1, initial=_FAR)
         if moves:
