@@ -16,7 +16,7 @@ from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.standard_questions import LARGE, Questions
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
-from bubblescope.model.arrays import give_back
+from bubblescope.model.arrays import both, give_back
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
@@ -164,7 +164,18 @@ class View(msgspec.Struct, frozen=True, eq=False):
             overlays[AGAINST] = other.pairing.timeline
         progress.begin("summing up")
         answers = questions.standard()
-        verdict = Verdict.of(timeline, known, also).with_schedule(known.recognition, answers)
+        alone = len(timeline) <= LARGE
+
+        def concluded() -> Verdict:
+            return Verdict.of(timeline, known, also).with_schedule(known.recognition, answers)
+
+        def beheld() -> tuple[pl.DataFrame, pl.DataFrame, Alike]:
+            tasks = timeline.tasks
+            return phases(tasks), spread_of(tasks), alike(timeline, known.ledger)
+
+        verdict, (phased, spread, same) = (
+            (concluded(), beheld()) if alone else both(concluded, beheld)
+        )
         give_back()
         return cls(
             timeline=timeline,
@@ -172,9 +183,9 @@ class View(msgspec.Struct, frozen=True, eq=False):
             prediction=prediction,
             overlays=overlays,
             links=links_of(timeline),
-            phases=phases(timeline.tasks),
-            spread=spread_of(timeline.tasks),
-            alike=alike(timeline, known.ledger),
+            phases=phased,
+            spread=spread,
+            alike=same,
             verdict=verdict,
             questions=questions,
             answers=answers,
