@@ -13,9 +13,10 @@ from bubblescope.analysis.gate import condition, judge
 from bubblescope.analysis.pictured import pictured
 from bubblescope.cli.console import Bar, err, out, print_json, writable, writing, wrote
 from bubblescope.cli.manners import example, json_option
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.reading import need_tasks, planned, read, reading
 from bubblescope.cli.values import NUMBERS, Parsed
-from bubblescope.cli.workers import Sectioned, chosen
+from bubblescope.cli.workers import chosen
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.formats import picture_format_of, write_picture
 from bubblescope.render.text.compare import Comparison, verdict_line
