@@ -142,7 +142,7 @@ def row(trace: Trace) -> list[str]:
     """Return what a row of the table has: one line for each column."""
     code, report, error = asked("report", trace)
     if report is None:
-        first = error.partition(". bubblescope reads")[0].replace("`", "'")
+        first = error.partition("; `bubblescope formats`")[0].replace("`", "'")
         return [trace.name, trace.holds, "–", f"refused: {first}", str(code), trace.checked or "–"]
     run, device = report["run"], report["device"]
     format_ = ", ".join(sorted({origin["format"] for origin in run["sources"]}))

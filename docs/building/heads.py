@@ -11,6 +11,12 @@ is detected. `-h` or `--help` shows the same text as this page, and `bubblescope
 version. [Exit codes](../report.md#exit-codes) are the same for all commands.
 """
 
+COMMON_OPTIONS: Final = """
+## Common options
+
+Commands that read traces take these. Their helps list them in sections of their own.
+"""
+
 SCHEDULES: Final = """# Schedules
 
 These are the schedules that `bubblescope schedules` lists. The letters mean: p devices, m

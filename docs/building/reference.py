@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bubblescope.cli import COMMANDS, GROUPS, cli
+from bubblescope.cli.option_sections import SECTIONS, SectionOption
 from bubblescope.model import timeline, timeline_tables
 from bubblescope.recording import columns as recording
 from bubblescope.render.formats import FORMATS
@@ -110,7 +111,30 @@ def commands() -> str:
         for name in names:
             paths = [path for path in known if path[1] == name]
             parts += [_command(path, known[path]) for path in sorted(paths, key=len)]
-    return "".join(parts)
+    return "".join([*parts, heads.COMMON_OPTIONS, *_common_options(known.values())])
+
+
+def _common_options(commands: Iterable[click.Command]) -> Iterable[str]:
+    """Yield a table for each section of options that many commands take."""
+    sections: dict[str, dict[str, tuple[str, str]]] = {}
+    for command in commands:
+        context = click.Context(command)
+        for option in command.params:
+            if isinstance(option, SectionOption) and not option.hidden:
+                row = _option(option, context)
+                known = sections.setdefault(option.section, {}).setdefault(str(option.name), row)
+                assert known == row  # noqa: S101  one table tells of all commands
+    for title in SECTIONS:
+        yield f"\n### {title.partition(' (')[0]}\n\n"
+        yield _table(("option", "meaning"), sections[title].values())
+
+
+def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
+    """Return the row of an option."""
+    return (
+        ", ".join(f"`{flag}`" for flag in _flags(option)) + _value(option, context),
+        _quoted(" ".join(filter(None, [option.help or "", _default(option, context)]))),
+    )
 
 
 def _command(path: tuple[str, ...], command: click.Command) -> str:
@@ -118,19 +142,17 @@ def _command(path: tuple[str, ...], command: click.Command) -> str:
     context = click.Context(command, info_name=" ".join(path))
     usage = " ".join(command.collect_usage_pieces(context))
     help_text = _quoted(inspect.cleandoc(command.help or ""))
-    rows = [
-        (
-            ", ".join(f"`{flag}`" for flag in _flags(param)) + _value(param, context),
-            _quoted(" ".join(filter(None, [param.help or "", _default(param, context)]))),
-        )
-        for param in command.params
-        if isinstance(param, click.Option) and not param.hidden
+    options = [
+        param for param in command.params if isinstance(param, click.Option) and not param.hidden
     ]
+    rows = [_option(one, context) for one in options if not isinstance(one, SectionOption)]
+    common = [f"`{one.opts[-1]}`" for one in options if isinstance(one, SectionOption)]
     example = "\n".join(line.strip() for line in (command.epilog or "").splitlines()[2:])
     parts = [
         f"\n### {' '.join(path)}\n\n{help_text}\n\n",
         f"```text\n{' '.join(path)} {usage}\n```\n\n",
         _table(("option", "meaning"), rows) if rows else "",
+        f"\nAnd these [common options](#common-options): {', '.join(common)}.\n" if common else "",
         f"\n```sh\n{example}\n```\n" if example else "",
     ]
     return "".join(parts)
@@ -149,12 +171,13 @@ def _default(option: click.Option, context: click.Context) -> str:
     return f"[default: {default}]" if option.show_default and default is not None else ""
 
 
+_GROUP: Final = re.compile(r"\(\?P<[^)]*\)")
 _NAMED: Final = re.compile(r"(?<![`\w-])(--?[a-z][\w-]*)(?![`\w])")
 
 
 def _quoted(text: str) -> str:
-    """Return a text in which options stand as code."""
-    return _NAMED.sub(r"`\1`", text)
+    """Return a text in which options and groups of patterns stand as code."""
+    return _NAMED.sub(r"`\1`", _GROUP.sub(r"`\g<0>`", text))
 
 
 def _code(text: str) -> str:

@@ -176,7 +176,7 @@ def test_an_exported_parquet_is_a_trace_again(trace, tmp_path):
 
 def test_outputs_never_overwrite_traces_or_land_nowhere(trace, tmp_path):
     for output, message in (
-        (trace / "node0.sqlite", "is the name of a sqlite file"),
+        (trace / "node0.sqlite", "has the ending of a sqlite file"),
         (trace, "is a folder"),
         (tmp_path / "absent" / "x.html", "does not exist"),
     ):
@@ -327,7 +327,7 @@ def test_demo_trains_records_and_shows(tmp_path):
     assert (tmp_path / "bubblescope-demo" / "timeline.html").exists()
     assert len(sources.load(tmp_path / "bubblescope-demo").steps) == 2
     refused = run("demo", "--stages", "0", cwd=tmp_path, code=2)
-    assert refused.stderr.strip() == "error  the demo needs stages of at least 1, not 0"
+    assert refused.stderr.strip() == "error  the demo needs at least 1 for stages, not 0"
 
 
 def test_demo_admits_contention(tmp_path):

@@ -295,7 +295,7 @@ def test_thousands_of_tasks_without_a_step_are_written_as_they_come(tmp_path):
             if (written := len(sources.load(tmp_path))) >= 8192:
                 break
             time.sleep(0.05)
-        assert written == 8192
+        assert written >= 8192
     assert read(tmp_path).sort("start_ns")["microbatch"].to_list() == list(range(10_000))
 
 

@@ -84,7 +84,11 @@ def test_links_that_lead_back_are_not_followed_for_ever(tmp_path):
             "absent.sqlite: no such file or folder, and as a pattern it matches",
         ),
         ("empty.sqlite", b"", "empty.sqlite: is an empty file"),
-        ("notes.txt", b"hello", r"notes.txt: is not a trace of a known format. bubblescope reads"),
+        (
+            "notes.txt",
+            b"hello",
+            r"notes.txt: is not a trace of a known format; `bubblescope formats` lists",
+        ),
         (
             "other.sqlite",
             b"SQLite format 3\0" + bytes(100),
@@ -124,8 +128,10 @@ def test_a_folder_without_traces_is_refused(tmp_path):
     with pytest.raises(SourceError, match="is an empty folder"):
         sources.load(tmp_path)
     (tmp_path / "train.log").write_text("step 1")
-    with pytest.raises(SourceError, match="none of the 1 files in it is a trace"):
+    with pytest.raises(SourceError, match="holds 1 file, but no trace of a known format"):
         sources.load(tmp_path)
+    with pytest.raises(SourceError, match="no trace of the format 'nsight'; leave out --source"):
+        sources.load(tmp_path, source="nsight")
     (tmp_path / "rank0").mkdir()
     (tmp_path / "rank0" / "kernel_details.csv").write_text("Name")
     with pytest.raises(SourceError, match=r"rank0.kernel_details.csv: is a text export"):

@@ -321,7 +321,7 @@ def test_conditions(slower, text, outcome):
         ("bubble", "is not a condition such as"),
         ("bubble > +2", "is not a condition such as"),
         ("bubble = +2%", "is not a condition such as"),
-        ("bubbles > +2%", "there is no measure 'bubbles'; there are step, idle"),
+        ("bubbles > +2%", "there is no measure 'bubbles'; the measures are step, idle"),
         ("kind:fwd > +2%", "there is no kind 'fwd'; there are forward"),
         ("cause:x > +2%", "there is no cause 'x'; there are warm-up"),
         ("step > 2%", "step is a time; write +2%"),

@@ -105,6 +105,15 @@ def test_the_reference_has_every_command_and_option():
                 assert f"`{flag}`" in page
 
 
+def test_options_of_many_commands_are_described_once():
+    page = reference.commands()
+    assert page.count("| `--worker-memory` `SIZE` |") == 1
+    assert page.count("`(?P<kind>...)`") == 1, (
+        "a page shows what is in angle brackets as code alone"
+    )
+    assert "(?P<kind>" not in page.replace("`(?P<kind>...)`", "")
+
+
 def test_the_reference_has_every_public_name():
     page = reference.python()
     for module in reference.PUBLIC:

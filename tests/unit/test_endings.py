@@ -49,9 +49,9 @@ def said(result: Result) -> str:
 @pytest.mark.parametrize(
     ("command", "name", "sentence"),
     [
-        (("export", "run.bubbles.parquet", "--to", "svg", "-o"), "x.png", "this would be svg"),
-        (("export", "run.bubbles.parquet", "--to", "png", "-o"), "x.jpg", "this would be png"),
-        (("export", "run.bubbles.parquet", "--to", "pdf", "-o"), "x.SVG", "this would be pdf"),
+        (("export", "run.bubbles.parquet", "--to", "svg", "-o"), "x.png", "this writes svg"),
+        (("export", "run.bubbles.parquet", "--to", "png", "-o"), "x.jpg", "this writes png"),
+        (("export", "run.bubbles.parquet", "--to", "pdf", "-o"), "x.SVG", "this writes pdf"),
         (
             ("export", "run.bubbles.parquet", "--to", "perfetto", "-o"),
             "x.json",
@@ -60,20 +60,20 @@ def said(result: Result) -> str:
         (("export", "run.bubbles.parquet", "--to", "chrome", "-o"), "x.pftrace", "name it x.trace"),
         (("export", "run.bubbles.parquet", "--to", "json", "-o"), "x.json.gz", "name it x.json"),
         (("export", "run.bubbles.parquet", "--to", "csv", "-o"), "x.html", "name it x.csv"),
-        (("view", "run.bubbles.parquet", "--no-open", "-o"), "x.png", "this would be html"),
-        (("simulate", *SIZE, "--to", "svg", "-o"), "x.png", "this would be svg"),
+        (("view", "run.bubbles.parquet", "--no-open", "-o"), "x.png", "this writes html"),
+        (("simulate", *SIZE, "--to", "svg", "-o"), "x.png", "this writes svg"),
         (("simulate", *SIZE, "--save-plan"), "x.svg", "name it x.csv"),
         (
             ("simulate", "--compare", "1f1b", *SIZE, "-o"),
             "x.csv",
             "let it end in .svg, .pdf or .png",
         ),
-        (("simulate", "--compare", "1f1b", *SIZE, "-o"), "x.webp", "this would be a picture"),
-        (("simulate", "--compare", "1f1b", *SIZE, "--to", "svg", "-o"), "x.png", "would be svg"),
+        (("simulate", "--compare", "1f1b", *SIZE, "-o"), "x.webp", "this writes a picture"),
+        (("simulate", "--compare", "1f1b", *SIZE, "--to", "svg", "-o"), "x.png", "this writes svg"),
         (
             ("compare", "run.bubbles.parquet", "run.bubbles.parquet", "--picture"),
             "x.html",
-            "would be a picture",
+            "this writes a picture",
         ),
     ],
 )
@@ -81,7 +81,7 @@ def test_commands_refuse_a_name_that_says_something_else(run, command, name, sen
     Path(name).write_text("precious")
     message = said(run(*command, name))
     assert message.count("\n") <= 1
-    assert f"{name} is the name of a {Path(name).suffix[1:].lower()} file" in message
+    assert f"{name} has the ending of a {Path(name).suffix[1:].lower()} file" in message
     assert sentence in message
     assert Path(name).read_text() == "precious"
     assert {path.name for path in Path().iterdir()} == {name, "run.bubbles.parquet"}
@@ -132,7 +132,9 @@ def test_formats_of_one_ending_share_it():
 @pytest.mark.parametrize("fmt", sorted(FORMATS))
 def test_python_refuses_it_too(tmp_path, fmt):
     timeline = one_f_one_b(ranks=2, microbatches=2, steps=1)
-    with pytest.raises(BubblescopeError, match=f"x.zip is the name of a zip file, and .*be {fmt};"):
+    with pytest.raises(
+        BubblescopeError, match=f"x.zip has the ending of a zip file, but this writes {fmt};"
+    ):
         write(timeline, tmp_path / "x.zip", to=fmt)
     with pytest.raises(BubblescopeError, match=r"name it x\.bubbles\.parquet"):
         bubblescope.simulate("1f1b", devices=2, microbatches=2).save(tmp_path / "x.svg")

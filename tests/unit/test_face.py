@@ -131,7 +131,7 @@ def test_a_file_is_of_the_format_that_its_ending_says(tmp_path):
     assert "<!doctype html>" in run.view(tmp_path / "page.html", title="mine").read_text()
     assert run.save(tmp_path / "run.bubbles.parquet").exists()
     assert bubblescope.load(tmp_path / "run.bubbles.parquet").tasks.equals(run.tasks)
-    with pytest.raises(bubblescope.BubblescopeError, match="has an ending that no format has"):
+    with pytest.raises(bubblescope.BubblescopeError, match="has the ending of no known format"):
         run.export(tmp_path / "run.txt")
     with pytest.raises(bubblescope.BubblescopeError, match="csv has no option look; it is an op"):
         run.export(tmp_path / "run.csv", look="paper")

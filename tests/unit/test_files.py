@@ -141,8 +141,8 @@ def test_no_format_is_written_under_the_name_of_another(tmp_path, name):
         path = tmp_path / f"run{suffix}"
         if path.suffix.lower() == Path(f"x{FORMATS[name].suffix}").suffix:
             continue  # such as .json, which both of two formats end in
-        with pytest.raises(BubblescopeError, match="is the name of a"):
+        with pytest.raises(BubblescopeError, match="has the ending of a"):
             run.export(path, to=name)
-        with pytest.raises(BubblescopeError, match="is the name of a"):
+        with pytest.raises(BubblescopeError, match="has the ending of a"):
             agree(path, name)
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import defaultdict
 
@@ -10,6 +11,7 @@ import pytest
 
 from bubblescope.cli import COMMANDS, GROUPS, cli
 from bubblescope.cli.help_conventions import example
+from bubblescope.cli.option_sections import SECTIONS, Sectioned
 
 THEIRS = {"ascend", "paddle"}
 """Commands that take the options of other vendors' tools, as these spell them."""
@@ -102,6 +104,26 @@ def test_an_option_has_one_name_everywhere():
 def test_every_help_says_how_to_choose_the_language(path):
     shown = ALL[path].get_help(click.Context(ALL[path], info_name=named(path), terminal_width=80))
     assert "--lang [en|zh]" in shown
+
+
+READERS = [path for path, command in ALL.items() if isinstance(command, Sectioned)]
+
+
+@pytest.mark.parametrize("path", READERS, ids=named)
+def test_what_a_command_alone_takes_comes_before_what_many_take(path):
+    """Nobody looks for `--all` of a command among twenty options of all commands."""
+    command = ALL[path]
+    shown = command.get_help(click.Context(command, info_name=named(path), terminal_width=80))
+    titles = ["Options:", *(f"{title}:" for title in SECTIONS)]
+    assert [line for line in shown.splitlines() if line in titles] == titles
+    own, reading, workers = (
+        part.partition("\n\n")[0] for part in re.split("|".join(map(re.escape, titles)), shown)[1:]
+    )
+    assert "--names " not in own
+    assert "--workers " not in own
+    assert "--quiet " in own
+    assert "--names " in reading
+    assert "--workers " in workers
 
 
 def test_json_and_output_are_spelt_alike():

@@ -22,7 +22,7 @@ from bubblescope.cli import COMMANDS, GROUPS, cli
 from bubblescope.model import language
 from bubblescope.render.text.plain_console import PlainConsole
 from bubblescope.render.text.sections import table_of
-from bubblescope.render.text.translated import Verbatim
+from bubblescope.render.text.translated import Verbatim, translated
 from bubblescope.render.text.wide_letters import breaks
 from bubblescope.schedules import generate
 from catalogues.catalogue import ambiguous, as_mo, fields, path_of, problems, read
@@ -61,6 +61,36 @@ def run(tmp_path_factory):
     made = Job(generate("1f1b", 4, 8))
     timeline = made.play(Fault(Cause.SLOW_RANK, slow={(0, 1): 1.4}))
     return str(timeline.save(tmp_path_factory.mktemp("run") / "run.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        ("dualpipev · 4 ranks · 2 steps", "dualpipev · 4 个 rank · 2 步"),
+        (
+            " (variant: MindSpeed's, last backwards whole), 4 devices, split backward",
+            "（变体：MindSpeed 的实现，最后几个反向不拆分），4 个设备，反向拆分",
+        ),
+        ("88 ranges, 80 communication operators", "88 个范围，80 个通信算子"),
+        ("8 devices · AMD Instinct MI300X", "8 个设备 · AMD Instinct MI300X"),
+        ("needs: ", "需要："),
+    ],
+)
+def test_what_is_put_together_reads_as_one_sentence(english, chinese):
+    assert language.translated(english, "zh") == chinese
+
+
+def test_a_title_is_divided_only_where_it_is_wider_than_its_column():
+    table = table_of("mostly idle for", "idle time")
+    table.add_row("host, unknown", "1 ms")
+    table.add_row("communication", "2 ms")
+    with language.spoken("zh"):
+        wide = translated(table)
+    assert [column.header.plain for column in wide.columns] == ["空闲主要由于", "空闲时间"]
+    short = table_of("mostly idle for")
+    short.add_row("3.0")
+    with language.spoken("zh"):
+        assert "\n" in translated(short).columns[0].header.plain
 
 
 @pytest.mark.parametrize("other", OTHERS)

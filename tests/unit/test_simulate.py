@@ -336,7 +336,7 @@ def test_what_the_check_for_deadlocks_is_about_is_said():
         (("--compare", "1f1b,nonsense", *SIZE), "'nonsense' is not a schedule"),
         (("--compare", "dualpipe", "--stages", "3", "--microbatches", "8"), "an even number"),
         (("--schedule", "no.csv"), "no.csv: cannot be read as a schedule"),
-        ((*SIZE, "-o", "x.docx"), "x.docx has an ending that no format has"),
+        ((*SIZE, "-o", "x.docx"), "x.docx has the ending of no known format"),
         ((*SIZE, "-o", "no/such/x.svg"), "no/such does not exist; make it first"),
         ((*SIZE, "--save-plan", "no/such/x.csv"), "no/such does not exist; make it first"),
         ((*SIZE, "--plan", "no/such/x.csv"), "no/such/x.csv: cannot be read as a schedule"),

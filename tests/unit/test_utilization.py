@@ -221,7 +221,7 @@ def test_mfu_is_compute_share_times_speed(tmp_path, model):
     assert "MFU 56.28 % = " + " \N{MULTIPLICATION SIGN} ".join(factors) in words
     assert "Megatron-LM's count" in words
     assert "TFLOP/s 556.8 of a device, by the model" in words
-    assert f"2 steps of 10.00 ms · 1 device {H100} · peak 989.4 TFLOP/s" in words
+    assert f"2 steps of 10.00 ms · 1 device · {H100} · peak 989.4 TFLOP/s" in words
     assert "llama, 1,000,000,000 tokens a step in sequences of 4" in words
 
 

@@ -96,7 +96,7 @@ def _measure(metric: str) -> tuple[str, str]:
         return "overall", group
     if not colon or group not in _GROUPS:
         measures = ", ".join([*_OVERALL, *(f"{group}:NAME" for group in _GROUPS)])
-        raise ValueError(f"there is no measure {metric!r}; there are {measures}")
+        raise ValueError(f"there is no measure {metric!r}; the measures are {measures}")
     of_role = group == "device" and name.startswith(BY_ROLE)
     if group in _WORDS and name not in _WORDS[group] and not of_role:
         what = f"{group} {name!r}" if group != "device" else f"measure {metric!r}"

@@ -101,7 +101,7 @@ def pp_chart(folder: Path, output: Path | None, in_place: bool, **options: Any) 
 
     That is StepTaskInfo and the links of transfers.
 
-    docs/ascend.md lists where it does better than msprof-analyze's pp_chart.
+    docs/ascend.md lists what it does better than msprof-analyze's pp_chart.
     """
     if in_place and output is not None:
         raise click.UsageError("--in-place writes into the profiles, --output beside them")

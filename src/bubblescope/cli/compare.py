@@ -13,9 +13,10 @@ from bubblescope.analysis.gate import condition, judge
 from bubblescope.analysis.picture_data import pictured
 from bubblescope.cli.console import Bar, err, out, print_json, writable, writing, wrote
 from bubblescope.cli.help_conventions import example, json_option
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.option_types import NUMBERS, Parsed
 from bubblescope.cli.reading import need_tasks, planned, read, reading
-from bubblescope.cli.worker_options import Sectioned, chosen
+from bubblescope.cli.worker_options import chosen
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.formats import picture_format_of, write_picture
 from bubblescope.render.text.compare import Comparison, verdict_line

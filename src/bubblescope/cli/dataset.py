@@ -12,8 +12,9 @@ from rich.text import Text
 from bubblescope.cli.console import Bar, err, out
 from bubblescope.cli.dataset_levels import make
 from bubblescope.cli.help_conventions import example
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.reading import paths_argument, reading
-from bubblescope.cli.worker_options import Sectioned, chosen
+from bubblescope.cli.worker_options import chosen
 from bubblescope.datasets.batches import BATCH, input_of
 from bubblescope.datasets.building import Dataset, DatasetError, Outcome
 from bubblescope.model import units
@@ -92,8 +93,8 @@ def dataset(
     """Write a run of any size as Parquet that can be read in part.
 
     Every command reads the folder as it reads traces, and with --steps and --ranks only what it needs
-    of it. Given once more, the command goes on where it was interrupted, and reads only traces that
-    are new or have changed.
+    of it. Run again, the command goes on where it was interrupted, and reads only traces that are new
+    or have changed.
     """
     _refuse_within(paths, output)
     engine = chosen(how)

@@ -9,11 +9,11 @@ import click
 
 from bubblescope.cli.console import warn, writing, wrote
 from bubblescope.cli.help_conventions import example
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.output_files import output_path
 from bubblescope.cli.pictures import file_format, of_pictures, options_of
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, read_kernels, reading
 from bubblescope.cli.whatif_options import beside
-from bubblescope.cli.worker_options import Sectioned
 from bubblescope.facade import write
 from bubblescope.render.formats import FORMATS
 

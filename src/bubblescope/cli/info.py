@@ -10,8 +10,8 @@ from bubblescope.analysis.info import Size
 from bubblescope.cli.console import answer, warn
 from bubblescope.cli.help_conventions import example, json_option
 from bubblescope.cli.in_pieces import given_dataset
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.reading import paths_argument, read, reading
-from bubblescope.cli.worker_options import Sectioned
 from bubblescope.render.text.info import Info
 from bubblescope.sources.dataset.catalogue import TASKS
 from bubblescope.sources.dataset.reading import duration_ns, glimpse

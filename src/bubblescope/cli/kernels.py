@@ -11,9 +11,9 @@ from bubblescope.analysis.kernels import BY, COLUMNS
 from bubblescope.cli.console import Bar, Said, answer, said, say
 from bubblescope.cli.help_conventions import example, json_option
 from bubblescope.cli.in_pieces import kernels_in_pieces
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.option_types import Parsed
 from bubblescope.cli.reading import paths_argument, read_kernels, reading
-from bubblescope.cli.worker_options import Sectioned
 from bubblescope.render.text.kernels import Kernels
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from bubblescope.cli.help_conventions import example
 def mcp(folders: tuple[Path, ...], skill: bool) -> None:
     """Answer AI agents over the Model Context Protocol.
 
-    It speaks on standard input and output. Only traces below the FOLDERs can be read; all that you
-    may read yourself if none is given. Nothing is written.
+    It communicates over standard input and output. Only traces below the FOLDERs can be read;
+    without a FOLDER, all files that you can read yourself. Nothing is written.
     """
     if skill:
         click.echo(protocol.skill(), nl=False)

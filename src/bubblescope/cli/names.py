@@ -10,8 +10,8 @@ from rich.text import Text
 
 from bubblescope.cli.console import out
 from bubblescope.cli.help_conventions import example
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.reading import paths_argument, read, reading
-from bubblescope.cli.worker_options import Sectioned
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.files import replacing
 from bubblescope.render.text.sections import narrow_table

@@ -47,8 +47,8 @@ def paddle(
 ) -> None:
     """Write Paddle's pipeline_profile.json from its worker logs.
 
-    Takes the options of Paddle's own profiler_helper_static.py; docs/paddle.md lists where it does
-    better.
+    Takes the options of Paddle's own profiler_helper_static.py; docs/paddle.md lists what
+    it does better.
     """
     logs = _logs(log_dir, devices, multi_machine=multi_machine)
     with Bar(quiet=quiet) as bar:

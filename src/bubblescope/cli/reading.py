@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err
+from bubblescope.cli.option_sections import READING, in_section
 from bubblescope.cli.option_types import NUMBERS, Parsed
 from bubblescope.cli.worker_options import chosen, with_workers
 from bubblescope.model.arrays import reuse
@@ -30,6 +31,9 @@ NO_TASKS: Final = 3
 
 ENOUGH: Final = 4_000_000
 """Tasks that are read of a dataset unless --steps says otherwise: they fit into a few GiB."""
+
+
+_OPTION: Final = in_section(READING)
 
 
 def word_kind(text: str) -> tuple[str, str]:
@@ -67,7 +71,12 @@ def reading(command: Any) -> Any:
     for option in reversed(
         (
             click.option(
+                "--steps", cls=_OPTION, type=NUMBERS, help="Only these steps: 3 or 2:5 or 0,4:6."
+            ),
+            click.option("--ranks", cls=_OPTION, type=NUMBERS, help="Only these ranks."),
+            click.option(
                 "--names",
+                cls=_OPTION,
                 multiple=True,
                 metavar="REGEX|FILE.toml",
                 help="Meaning of your own range names: a pattern with groups (?P<kind>...) and any "
@@ -77,6 +86,7 @@ def reading(command: Any) -> Any:
             click.option(
                 "--kind",
                 "kinds",
+                cls=_OPTION,
                 multiple=True,
                 type=Parsed("word", word_kind),
                 metavar="WORD=KIND",
@@ -84,22 +94,28 @@ def reading(command: Any) -> Any:
                 "repeated.",
             ),
             click.option(
-                "--source", metavar="FORMAT", help="Trace format, if it should not be detected."
+                "--source",
+                cls=_OPTION,
+                metavar="FORMAT",
+                help="Trace format, if it should not be detected.",
             ),
             click.option(
                 "--run",
+                cls=_OPTION,
                 type=int,
                 metavar="K",
                 help="Which run, from 0, of logs that hold several; the last by default.",
             ),
             click.option(
                 "--attempt",
+                cls=_OPTION,
                 type=Parsed("attempt", attempt),
                 metavar="N|all",
                 help="Which start of a recorded job, or all as one run; the last by default.",
             ),
             click.option(
                 "--clock",
+                cls=_OPTION,
                 type=click.Choice(["raw", "auto", "solve"]),
                 default="auto",
                 show_default=True,
@@ -108,11 +124,10 @@ def reading(command: Any) -> Any:
             ),
             click.option(
                 "--unlimited",
+                cls=_OPTION,
                 is_flag=True,
                 help="Read compressed traces that unpack to an implausible size; else refused.",
             ),
-            click.option("--steps", type=NUMBERS, help="Only these steps: 3 or 2:5 or 0,4:6."),
-            click.option("--ranks", type=NUMBERS, help="Only these ranks."),
             click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
         ),
     ):

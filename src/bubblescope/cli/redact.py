@@ -11,9 +11,9 @@ import msgspec
 from bubblescope.analysis.redaction import Pseudonyms, redacted
 from bubblescope.cli.console import warn, writing, wrote
 from bubblescope.cli.help_conventions import example
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.output_files import output_path
 from bubblescope.cli.reading import paths_argument, read, reading
-from bubblescope.cli.worker_options import Sectioned
 from bubblescope.model.files import replacing
 from bubblescope.render.formats import FORMATS, agree
 

@@ -13,8 +13,8 @@ from bubblescope.analysis.mfu import CONVENTIONS
 from bubblescope.cli.console import Bar, Said, answer, said, say
 from bubblescope.cli.help_conventions import example, json_option
 from bubblescope.cli.in_pieces import in_pieces
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
-from bubblescope.cli.worker_options import Sectioned
 from bubblescope.render.text.report import Report
 
 if TYPE_CHECKING:

@@ -173,7 +173,7 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
     "Length of an overlapped forward and backward (DualPipe); their sum by default.",
 )
 @_time("--comm", "Length of a transfer between devices.", "0ms")
-@_time("--sync", "Length of what all devices do together before the optimizer.")
+@_time("--sync", "Length of the synchronisation of all devices before the optimizer.")
 @_time("--optimizer", "Length of the optimizer.", "0ms")
 @click.option(
     "--memory", type=float, metavar="N", help="Activations a device may hold, for zb-auto."

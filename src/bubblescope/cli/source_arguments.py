@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bubblescope.cli.worker_options import Sectioned
+from bubblescope.cli.option_sections import Sectioned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,8 +10,8 @@ import click
 from bubblescope.cli.console import Bar, Said, say
 from bubblescope.cli.help_conventions import example, json_option
 from bubblescope.cli.in_pieces import stragglers_in_pieces
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.reading import need_tasks, paths_argument, read, reading
-from bubblescope.cli.worker_options import Sectioned
 from bubblescope.render.json import pretty
 from bubblescope.render.text.stragglers import Stragglers
 

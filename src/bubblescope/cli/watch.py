@@ -31,9 +31,9 @@ _FEWEST: Final = 4
     metavar="SECONDS",
     default=1.0,
     show_default=True,
-    help="Time from one picture to the next.",
+    help="Time between updates.",
 )
-@click.option("--once", is_flag=True, help="Print one picture and end.")
+@click.option("--once", is_flag=True, help="Print the current state and exit.")
 def watch(folder: Path, interval: float, *, once: bool) -> None:
     """Watch a job while it records: bubble rate, slowest stage.
 

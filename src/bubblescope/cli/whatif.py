@@ -8,10 +8,10 @@ import click
 
 from bubblescope.cli.console import Bar, answer, warn
 from bubblescope.cli.help_conventions import example, json_option
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.cli.whatif_options import asking, questions
 from bubblescope.cli.whatif_options import each as one_by_one
-from bubblescope.cli.worker_options import Sectioned
 from bubblescope.render.text.whatif import Predictions
 
 if TYPE_CHECKING:

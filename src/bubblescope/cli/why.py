@@ -11,8 +11,8 @@ from bubblescope.cli.console import Bar, Said, say
 from bubblescope.cli.help_conventions import example, json_option
 from bubblescope.cli.help_text import asked
 from bubblescope.cli.in_pieces import in_pieces
+from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
-from bubblescope.cli.worker_options import Sectioned
 from bubblescope.model import language
 from bubblescope.render.json import pretty
 from bubblescope.render.text.why import Explanation
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 @paths_argument()
 @json_option
 @click.option(
-    "--all", "everything", is_flag=True, help="Every rank, gap and, in JSON, every stretch."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Show every rank and gap; in JSON, every stretch of idle time.",
 )
 @planned
 @reading

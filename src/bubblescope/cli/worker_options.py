@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bubblescope.cli.option_sections import WORKERS, in_section
 from bubblescope.cli.option_types import Parsed
 from bubblescope.engine import MODES, engine
 from bubblescope.engine.sizes import byte_count
@@ -13,30 +14,7 @@ from bubblescope.engine.sizes import byte_count
 if TYPE_CHECKING:
     from bubblescope.engine import Engine
 
-_SECTION: Final = "Workers (docs/scale.md)"
-
-
-class Sectioned(click.Command):
-    """A command whose help has a section of its own for what few need."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, those about workers last."""
-        super().format_options(ctx, formatter)
-        mine = [one for one in self.get_params(ctx) if isinstance(one, _WorkerOption)]
-        if records := [record for one in mine if (record := one.record(ctx)) is not None]:
-            with formatter.section(_SECTION):
-                formatter.write_dl(records)
-
-
-class _WorkerOption(click.Option):
-    """An option about workers, which stands in their section of the help and in no other."""
-
-    def get_help_record(self, ctx: click.Context) -> None:
-        """Return nothing for the section of all options."""
-
-    def record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return how it is written and what it means."""
-        return super().get_help_record(ctx)
+_OPTION: Final = in_section(WORKERS)
 
 
 def with_workers(command: Any) -> Any:
@@ -45,7 +23,7 @@ def with_workers(command: Any) -> Any:
         (
             click.option(
                 "--mode",
-                cls=_WorkerOption,
+                cls=_OPTION,
                 type=click.Choice(MODES),
                 default=MODES[0],
                 show_default=True,
@@ -53,27 +31,27 @@ def with_workers(command: Any) -> Any:
             ),
             click.option(
                 "--workers",
-                cls=_WorkerOption,
+                cls=_OPTION,
                 type=click.IntRange(min=1),
                 metavar="N",
                 help="How many processes to start; one for each core by default.",
             ),
             click.option(
                 "--worker-memory",
-                cls=_WorkerOption,
+                cls=_OPTION,
                 type=Parsed("size", byte_count),
                 metavar="SIZE",
                 help="Memory that each of them may have, such as 8GB.",
             ),
             click.option(
                 "--scheduler",
-                cls=_WorkerOption,
+                cls=_OPTION,
                 metavar="ADDRESS",
                 help="Dask cluster that runs already, such as tcp://10.0.0.1:8786.",
             ),
             click.option(
                 "--scheduler-file",
-                cls=_WorkerOption,
+                cls=_OPTION,
                 type=click.Path(),
                 metavar="FILE",
                 help="The same, as a file that its scheduler wrote.",

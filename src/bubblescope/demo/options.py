@@ -60,13 +60,13 @@ class Options(msgspec.Struct, frozen=True):
         for name in ("stages", "microbatches", "steps", "width", "layers", "samples"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise BubblescopeError(f"the demo needs {name} of at least 1, not {value}")
+                raise BubblescopeError(f"the demo needs at least 1 for {name}, not {value}")
         if self.stages > _MOST_STAGES:
             raise BubblescopeError(
                 f"the demo runs at most {_MOST_STAGES} stages, not {self.stages}"
             )
         if self.seed < 0:
-            raise BubblescopeError(f"the demo needs a seed of at least 0, not {self.seed}")
+            raise BubblescopeError(f"the demo needs at least 0 for the seed, not {self.seed}")
         sleep = self.sleep_compute_ms
         if sleep is not None and not 0 < sleep < math.inf:  # nan is neither
             raise BubblescopeError(f"sleep-compute must be more than 0 ms, not {sleep:g}")

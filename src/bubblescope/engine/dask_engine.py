@@ -78,10 +78,26 @@ _NO_PAGES: Final[dict[str, list[str]]] = {
 }
 """What a cluster of our own tells over HTTP, which asks nobody who he is."""
 
+_NEVER: Final = "1000 days"
+
 _GONE: Final = {Status.closed, Status.failed}
 
 _ALLOWED_DEATHS: Final = 1
 """Of workers that a job was given to, on a cluster of our own; then it is tried alone."""
+
+
+class _OwnCluster(LocalCluster):
+    """A cluster on this machine that gives up no worker while that is started anew.
+
+    Some seconds after a worker died, Dask closes it unless it is there: also if it came back and died
+    again of the next job, or is slow to start on a busy machine. The job that it does then is taken for
+    what killed it, and blamed if that happens twice. `DaskEngine._mend` replaces workers that are gone
+    for good.
+    """
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": _NEVER}):
+            super()._update_worker_status(op, msg)
 
 
 class DaskEngine:
@@ -171,7 +187,7 @@ class DaskEngine:
         """Replace workers of a cluster of our own that are gone for good.
 
         What watches over a worker gives up if it dies while it is started, as it may of a job that
-        waits for it; and the cluster gives up what takes long to start.
+        waits for it.
         """
         if self._cluster is None:
             return
@@ -233,7 +249,7 @@ class DaskEngine:
         threads = os.environ.get(THREADS, str(max(1, self._cores // self._processes)))
         try:
             with dask.config.set(_NO_PAGES):
-                self._cluster = LocalCluster(
+                self._cluster = _OwnCluster(
                     n_workers=self._processes,
                     threads_per_worker=1,
                     memory_limit=self._memory or "auto",

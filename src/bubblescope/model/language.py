@@ -43,12 +43,20 @@ _VARIABLES: Final = ("LC_ALL", "LC_MESSAGES", "LANG")
 _LETTER: Final = re.compile("[A-Za-z]")
 _WORD: Final = re.compile(r"(?<!\S)[('\"]*([a-z]+)[)'\",.;:]*(?!\S)")
 """A word that may be one of a sentence, and is no part of a name or path."""
+_FIELD: Final = re.compile(r"\{[^{}]*\}")
+"""A value's place in a text."""
+_NAME: Final = 5
+"""Letters of the shortest word that is a name where all translations keep it."""
 _LONGEST: Final = 2_000
 """Letters of a text that is compared with those that have values."""
 _STRONG: Final = 7
 """Letters of a text of its own from which on its values may be texts, whatever they look like."""
 _CLOSE: Final = "，。；：（"
 """What stands close to the text before."""
+_ENDS: Final = "，。；："
+"""What the text behind stands close to."""
+_MEASURE_WORD: Final = "个"
+"""What stands between a number and a noun."""
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff]")
 _CERTAIN: Final = 25
 """Letters of a text of its own from which on it is no other, whatever words its values have."""
@@ -265,11 +273,13 @@ class _Catalogue:
         templates.sort(key=lambda one: one.weight, reverse=True)
         self._strong = [one for one in templates if one.is_sure]
         self._weak = [one for one in templates if not one.is_sure]
+        # A long word that every translation keeps, such as the name of a schedule, is not English.
         self._words = {
-            word for one in templates for part in one.parts for word in _WORD.findall(part)
-        }
-        self._words.update(word for text in texts for word in _WORD.findall(text))
-        self._words -= _UNITS
+            word
+            for text, said in texts.items()
+            for word in _WORD.findall(_FIELD.sub("{}", text))
+            if word not in said or len(word) < _NAME
+        } - _UNITS
         self._known: dict[str, str | None] = {}
         self._said: set[str] = set()
 
@@ -289,6 +299,8 @@ class _Catalogue:
             if said is not None:
                 head = text[: len(text) - len(text.lstrip())]
                 tail = text[len(head) + len(bare) :]
+                if tail == " " and said[-1] in _ENDS:  # which is as wide as two letters
+                    tail = ""
                 said = f"{said}{tail}" if said[0] in _CLOSE else f"{head}{said}{tail}"
             self._known[text] = said
         return self._known[text]
@@ -419,7 +431,7 @@ class _Catalogue:
             return f"{said} {found[2]}" if said else None
         if found := _COUNTED.fullmatch(text):
             said = self._found(found[2])
-            return f"{found[1]} {said}" if said else None
+            return f"{found[1]} {_MEASURE_WORD}{said}" if said else None
         return None
 
 

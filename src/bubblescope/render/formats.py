@@ -140,7 +140,7 @@ def format_of(path: Path) -> str:
         if path.name.lower().endswith(known.suffix):
             return name
     raise BubblescopeError(
-        f"{path.name} has an ending that no format has; name the format with --to"
+        f"{path.name} has the ending of no known format; name the format with --to"
     )
 
 
@@ -156,7 +156,7 @@ def picture_format_of(path: Path) -> str:
             return name
     if _ending(path.name) in _endings():
         raise BubblescopeError(
-            f"{path.name} is the name of a {_ending(path.name)} file, and this would be a picture; "
+            f"{path.name} has the ending of a {_ending(path.name)} file, but this writes a picture; "
             f"let it end in {joined([*pictures.values()], 'or')}"
         )
     return "svg"
@@ -186,7 +186,7 @@ def agree(path: Path, name: str) -> None:
     suffix = FORMATS[name].suffix
     if _ending(path.name) in _endings() - {_ending(suffix)}:
         raise BubblescopeError(
-            f"{path.name} is the name of a {_ending(path.name)} file, and this would be {name}; "
+            f"{path.name} has the ending of a {_ending(path.name)} file, but this writes {name}; "
             f"name it {path.stem.removesuffix(suffix)}{suffix}"
         )
 

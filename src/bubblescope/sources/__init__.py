@@ -231,7 +231,7 @@ def find(
                 claimed.setdefault(name, []).append(member)
                 found += 1
         if not found:
-            raise _nothing_in(path, members)
+            raise _nothing_in(path, members, source)
     if attempt is not None and not attempts.starts:
         raise SourceError(paths[0], "is not a recording with attempts; leave --attempt out")
     traces = [(SOURCES[name], sorted(_once(found))) for name, found in claimed.items()]
@@ -409,19 +409,19 @@ def _walk(
     return found
 
 
-def _nothing_in(path: Path, members: list[Path]) -> SourceError:
-    reads = "; ".join(f"{name}: {source.summary}" for name, source in sorted(SOURCES.items()))
+def _nothing_in(path: Path, members: list[Path], only: str | None) -> SourceError:
     for member in members if path.is_dir() else [path]:
         if member.is_file() and (said := near_miss(member)) is not None:
             return SourceError(member, said)
-    if path.is_dir():
-        what = (
-            f"none of the {len(members)} files in it is a trace"
-            if members
-            else "is an empty folder"
+    if members and only:
+        return SourceError(
+            path, f"holds no trace of the format {only!r}; leave out --source to have it detected"
         )
+    if path.is_dir():
+        held = units.count(len(members), "file")
+        what = f"holds {held}, but no trace of a known format" if members else "is an empty folder"
     elif path.stat().st_size == 0:
         what = "is an empty file"
     else:
         what = "is not a trace of a known format"
-    return SourceError(path, f"{what}. bubblescope reads {reads}")
+    return SourceError(path, f"{what}; `bubblescope formats` lists the formats that can be read")

@@ -68,6 +68,10 @@ _FORMS: Final[dict[str, list[tuple[str, str, Callable[..., Plan]]]]] = {
 """The schedules of each placement, likelier ones first: where order cannot tell, these win."""
 
 
+GIVEN: Final = "as given"
+"""The variant that is a plan of the user's."""
+
+
 class Candidate(NamedTuple):
     """A schedule that a run may have followed.
 
@@ -96,7 +100,7 @@ def known(shape: Shape, also: Sequence[Plan]) -> list[Candidate]:
     """Return every schedule with the placement, and those of `also` that have it."""
     devices, chunks = shape.devices, shape.chunks
     found = [
-        Candidate.given(plan, "as given")
+        Candidate.given(plan, GIVEN)
         for plan in also
         if [set(held) for held in plan.placement] == [set(held) for held in shape.placement]
     ]

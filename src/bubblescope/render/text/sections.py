@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import words
+from bubblescope.analysis.schedule.candidates import GIVEN
 from bubblescope.model import units
 from bubblescope.render.wording import whose_times
 
@@ -30,7 +31,8 @@ def what_schedule(found: Recognition) -> Text:
     if found.schedule is not None:
         said.append(found.schedule, "bold")
         if found.variant:
-            said.append(f" ({found.variant})")
+            given = found.variant == GIVEN
+            said.append(f" ({GIVEN})" if given else f" (variant: {found.variant})")
         if found.equals:
             said.append(f" (or {' or '.join(found.equals)}: the same order here)")
         said.append(", ")

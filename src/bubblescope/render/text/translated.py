@@ -76,12 +76,20 @@ def _table(shown: Table) -> Table:
 
 def _column(column: Column) -> Column:
     cells = [translated(cell) for cell in column.cells]
-    return replace(column, header=_short(translated(column.header)), _cells=cells)
+    header = translated(column.header)
+    return replace(column, header=_short(header, max(map(_width, cells), default=0)), _cells=cells)
 
 
-def _short(header: Any) -> Any:
-    """Return a title in two lines, where one would be wider than the numbers below it."""
+def _width(shown: Any) -> int:
+    """Return how wide a cell is, of a text."""
+    return cell_len(shown.plain if isinstance(shown, Text) else str(shown))
+
+
+def _short(header: Any, below: int) -> Any:
+    """Return a title in two lines, where one would be wider than what stands below it."""
     if not isinstance(header, Text) or cell_len(header.plain) not in _LONG or "\n" in header.plain:
+        return header
+    if cell_len(header.plain) <= below:
         return header
     middle = len(header) // 2
     return Wide(f"{header.plain[:middle]}\n{header.plain[middle:]}", style=header.style)

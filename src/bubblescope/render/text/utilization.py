@@ -82,7 +82,7 @@ def _of_what(found: Efficiency) -> str:
     parts.append(units.count(found.devices, "device"))
     peak = found.peak
     if peak.device:
-        parts[-1] += f" {peak.device}"
+        parts.append(peak.device)
     if peak.flops is not None:
         how = "as given" if peak.precision is None else f"{peak.precision}, dense"
         parts.append(f"peak {peak.flops / 1e12:,.4g} TFLOP/s ({how})")
