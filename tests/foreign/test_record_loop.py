@@ -920,10 +920,16 @@ class TestOneProcess:
             optimizer = optimizer_of(model)
             model(x).sum().backward()
             optimizer.step()
-            other = Other()
+            for _ in range(2):  # within a step, as everything is as usual
+                model(x).sum().backward()
+            other, shares = Other(), Other()
             vars(other).update(vars(model))
             assert other(x) == 7
-            del model
+            shares.__dict__ = other.__dict__ = vars(model)
+            assert [other(x), shares(x)] == [7, 7]
+            assert model(x).shape == (2, 4)
+            vars(other).update(vars(model))
+            del model, shares
             gc.collect()
             assert other(x) == 7
             """,
