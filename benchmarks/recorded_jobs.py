@@ -17,6 +17,7 @@ import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 
@@ -37,6 +38,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", default=[], help="jobs whose names have one of these")
     parser.add_argument("--depth", type=int, default=4, help="times as many layers as in the tests")
+    parser.add_argument(
+        "--edges",
+        action="store_true",
+        help="say by how much passes begin and end after their stamps",
+    )
     asked = parser.parse_args()
     os.environ["DEPTH"] = str(asked.depth)
     print(", ".join(f"{one} {_version(one)}" for one in PACKAGES), end="\n\n")
@@ -62,6 +68,12 @@ def main() -> None:
             f"{code} | {os.getloadavg()[0]:.1f} |",
             flush=True,
         )
+        if asked.edges and found.edges:
+            for edge, each in zip(("begin", "end"), zip(*found.edges, strict=True), strict=True):
+                least, most = min(each) / 1e3, max(each) / 1e3
+                print(
+                    f"  {edge}: {least:.0f} / {median(each) / 1e3:.0f} / {most:.0f} µs", flush=True
+                )
         if not found.right(job):
             lines = "\n  ".join(found.differing)
             print(f"{job.name}:\n  {lines}\n{found.said}", file=sys.stderr, flush=True)

@@ -762,8 +762,11 @@ class TestOneProcess:
                 for (batch,) in DataLoader(TensorDataset(torch.randn(2, 4))):
                     wrapper(batch).sum().backward()
                 optimizer.step()
+                model.eval()  # and the wrapper stays in training
                 with torch.no_grad():
-                    model(x)
+                    for batch in DataLoader(torch.randn(1, 4)):
+                        model(batch)
+                model.train()
             del wrapper, model, optimizer
             model = made()
             optimizer = optimizer_of(model)
@@ -777,7 +780,8 @@ class TestOneProcess:
         assert timeline.steps == [0, 1, 2, 3]
         for step in range(4):
             assert order(timeline, step=step) == IN_TURN
-        assert timeline.tasks.filter(pl.col("name") == "evaluation").height == 2
+        # A batch, its pass, and the end of the data, of two evaluations.
+        assert timeline.tasks.filter(pl.col("name") == "evaluation").height == 2 * 3
 
     def test_failures_are_the_jobs(self, tmp_path):
         """What failed was no task, and may be tried again."""
@@ -916,10 +920,16 @@ class TestOneProcess:
             optimizer = optimizer_of(model)
             model(x).sum().backward()
             optimizer.step()
-            other = Other()
+            for _ in range(2):  # within a step, as everything is as usual
+                model(x).sum().backward()
+            other, shares = Other(), Other()
             vars(other).update(vars(model))
             assert other(x) == 7
-            del model
+            shares.__dict__ = other.__dict__ = vars(model)
+            assert [other(x), shares(x)] == [7, 7]
+            assert model(x).shape == (2, 4)
+            vars(other).update(vars(model))
+            del model, shares
             gc.collect()
             assert other(x) == 7
             """,

@@ -159,6 +159,8 @@ class Outcome(NamedTuple):
         called_rate: The same of stamps around a framework's own functions, which do more than the
             models' passes, where the job takes such.
         code, code_alone: Exit codes with and without recording.
+        edges: By how many nanoseconds passes begin after their stamps, and end after them, but for the
+            first step.
         differing: What is only in one of both, the first few, for whoever looks for the reason.
         recorded_by: Whose hooks recorded.
         said: What the recorded job wrote to its standard error.
@@ -172,6 +174,7 @@ class Outcome(NamedTuple):
     called_rate: float | None
     code: int
     code_alone: int
+    edges: list[tuple[int, int]]
     differing: list[str]
     recorded_by: str
     said: str
@@ -202,6 +205,7 @@ def run(job: Job, folder: Path) -> Outcome:
     equal = tasks = 0
     differing: list[str] = []
     rate = stamped_rate = called_rate = None
+    edges: list[tuple[int, int]] = []
     by = ""
     attempts = sorted(recording.glob("attempt-*"))
     starts = _stamps(folder / "stamps")
@@ -211,6 +215,7 @@ def run(job: Job, folder: Path) -> Outcome:
         trace = bubblescope.load(attempt)
         by = ", ".join(dict.fromkeys(str(one.recorded_by) for one in trace.run.origins))
         found = compared(stamps, recorded_rows(trace))
+        edges = compared_edges(stamps, recorded_rows(trace))
         equal, tasks, differing = equal + found[0], tasks + found[1], [*differing, *found[2]]
         rate = bubble_rate(trace)
         stamped_rate, called_rate = stamped_idle(stamps, PASSES), stamped_idle(stamps, (CALL,))
@@ -225,6 +230,7 @@ def run(job: Job, folder: Path) -> Outcome:
         called_rate,
         recorded.returncode,
         alone.returncode,
+        edges,
         differing[:12],
         by,
         alone.stderr[-3000:] + "\n----\n" + recorded.stdout[-2000:] + recorded.stderr[-6000:],
@@ -312,6 +318,21 @@ def compared(
     for same in left.values():
         differing += [f"recorded only: {_said(row)}" for row in same]
     return equal, equal + len(differing), differing
+
+
+def compared_edges(
+    stamps: Iterable[dict[str, Any]], rows: Iterable[dict[str, Any]]
+) -> list[tuple[int, int]]:
+    """Return by how much passes begin and end after their stamps, in all steps but the first."""
+    recorded = {_key(row): row for row in rows}
+    passes = [one for one in stamps if one["kind"] in PASSES and "step" in one]
+    first = min((one["step"] for one in passes), default=None)
+    found = []
+    for one in passes:
+        row = recorded.get(_key(one))
+        if row is not None and one["step"] != first and _alike(one, row):
+            found.append((row["start_ns"] - one["start_ns"], row["end_ns"] - one["end_ns"]))
+    return found
 
 
 def _key(task: dict[str, Any]) -> tuple[Any, ...]:

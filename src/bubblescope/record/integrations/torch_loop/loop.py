@@ -311,8 +311,9 @@ class Loop:
         return self._in_training()
 
     def _in_training(self) -> bool:
-        # Some wrappers stay as they are when what they wrap is put in training.
-        return any(part.training for model in self._there() for part in model.modules())
+        # Some wrappers stay as they are when what they wrap is put in training, or in evaluation.
+        parts = (part for model in self._there() for part in model.modules())
+        return any(part.training for part in parts if next(part.children(), None) is None)
 
     # Tasks
 
