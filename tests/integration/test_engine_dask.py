@@ -204,14 +204,15 @@ def test_workers_that_nobody_restarts_are_replaced(own):
     assert sorted(own.run(square, range(20))) == [(number, number**2) for number in range(20)]
 
 
-def test_a_worker_that_is_slow_to_come_back_is_not_given_up(own, tmp_path):
+def test_a_worker_that_is_slow_to_come_back_is_not_given_up(tmp_path):
     """What Dask closes then is in the middle of a job, which is blamed for it."""
-    list(own.run(square, [1]))
-    before = dict(own._cluster.workers)
     jobs = [(number, tmp_path) for number in range(30)]
-    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}):
-        assert sorted(own.run(die_once, jobs)) == [(number, number**2) for number in range(30)]
-    assert own._cluster.workers == before
+    with engine("dask", workers=2) as made:
+        list(made.run(square, [1]))
+        before = dict(made._cluster.workers)
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}):
+            assert sorted(made.run(die_once, jobs)) == [(number, number**2) for number in range(30)]
+        assert made._cluster.workers == before
 
 
 def test_what_a_job_raises_is_raised_at_once_and_not_tried_again(own, tmp_path):

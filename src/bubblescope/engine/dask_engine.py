@@ -86,7 +86,7 @@ _ALLOWED_DEATHS: Final = 1
 """Of workers that a job was given to, on a cluster of our own; then it is tried alone."""
 
 
-class _OwnCluster(LocalCluster):
+class _OwnCluster(LocalCluster):  # type: ignore[misc]  # which is Any to mypy
     """A cluster on this machine that gives up no worker while that is started anew.
 
     Some seconds after a worker died, Dask closes it unless it is there: also if it came back and died

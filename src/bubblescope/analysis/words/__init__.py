@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _TABLES: Final[dict[str, Mapping[Any, str]]] = {
     "use": english.USES,
+    "loss": english.LOSSES,
     "bound": english.BOUNDS,
     "reason": english.REASONS,
     "place": english.PLACES,

@@ -285,7 +285,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
 """By role and key of a finding; the fields are its values."""
 
 USES: Final = {use: label[0].upper() + label[1:] for use, label in LABELS.items()}
-"""Name of each class of time."""
+"""Name of each class of time, as a sentence or heading."""
+
+LOSSES: Final = dict(LABELS)
+"""The same among others, in a table."""
 
 BOUNDS: Final = {
     "compute": "Compute-bound",

@@ -82,7 +82,7 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
                 units.percent(row["share"]),
                 words.cause_name(Cause(row["name"]), self.language)
                 if row["place"] == BETWEEN
-                else words.word("use", Use(row["name"]), self.language),
+                else words.word("loss", Use(row["name"]), self.language),
                 words.word("place", row["place"], self.language),
             )
         return self._section("losses", table) if named.height else Group()
