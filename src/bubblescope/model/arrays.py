@@ -84,7 +84,7 @@ def at_once(
         return [work(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none
 
-    with ThreadPoolExecutor(workers, initializer=_share, initargs=[workers, _threads()]) as pool:
+    with ThreadPoolExecutor(workers, initializer=_share, initargs=(workers, _threads())) as pool:
         return list(pool.map(work, items))
 
 
@@ -108,7 +108,7 @@ def one_by_one(
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none
 
     threads = _threads()
-    with ThreadPoolExecutor(threads, initializer=_share, initargs=[threads, threads]) as pool:
+    with ThreadPoolExecutor(threads, initializer=_share, initargs=(threads, threads)) as pool:
         waiting = deque(pool.submit(work, some.pop(0)) for _ in range(2))
         for item in rest:
             waiting.append(pool.submit(work, item))
