@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -49,25 +48,6 @@ def test_two_works_are_done_at_the_same_time_where_there_are_processors(monkeypa
     monkeypatch.setattr(arrays, "cores", lambda: 2)
     met = threading.Barrier(2, timeout=60)  # one alone would wait for the other in vain
     assert sorted(both(met.wait, met.wait)) == [0, 1]
-
-
-@pytest.mark.parametrize(("processors", "own"), [(2, 1), (4, 2), (8, 4)])
-def test_what_works_do_at_once_themselves_shares_the_processors(processors, own, monkeypatch):
-    monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
-    monkeypatch.setattr(arrays, "cores", lambda: processors)
-    busy, most, lock = 0, 0, threading.Lock()
-
-    def work(_):
-        nonlocal busy, most
-        with lock:
-            busy += 1
-            most = max(most, busy)
-        time.sleep(0.002)
-        with lock:
-            busy -= 1
-
-    both(lambda: at_once(work, range(20)), lambda: None)
-    assert most <= own
 
 
 @pytest.mark.usefixtures("_processors")

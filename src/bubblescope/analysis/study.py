@@ -10,7 +10,7 @@ from bubblescope.analysis.idle.notable_rank import notable
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
-from bubblescope.model.arrays import give_back
+from bubblescope.model.arrays import both, give_back
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.progress import SILENT
 
@@ -88,11 +88,10 @@ def study(
         progress.begin("explaining idle time")
         found = ledger(timeline, recognition)
     else:
-        # One after the other: at the same time, both would need their memory at once.
-        recognition, best, bubbles = measured()
+        (recognition, best, bubbles), known = both(measured, run.known)
         give_back()
         progress.begin("explaining idle time")
-        found = ledger_in_turn(run, run.known(), recognition, explained=explained)
+        found = ledger_in_turn(run, known, recognition, explained=explained)
     if recognition is not None:
         pipelined = recognition.devices > 1
     else:

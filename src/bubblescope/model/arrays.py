@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 from collections import deque
 from functools import cache
 from itertools import chain, islice
@@ -72,7 +71,6 @@ def at_once(
     other processes are at work beside this one.
 
     Operations on long arrays leave other threads to run meanwhile; so `work` should be little else.
-    What it does at once itself shares the same processors.
 
     Args:
         work: The work.
@@ -84,7 +82,7 @@ def at_once(
         return [work(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none
 
-    with ThreadPoolExecutor(workers, initializer=_share, initargs=(workers, _threads())) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(work, items))
 
 
@@ -107,8 +105,7 @@ def one_by_one(
         return
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none
 
-    threads = _threads()
-    with ThreadPoolExecutor(threads, initializer=_share, initargs=(threads, threads)) as pool:
+    with ThreadPoolExecutor(_threads()) as pool:
         waiting = deque(pool.submit(work, some.pop(0)) for _ in range(2))
         for item in rest:
             waiting.append(pool.submit(work, item))
@@ -119,18 +116,8 @@ def one_by_one(
             yield waiting.popleft().result()
 
 
-_of_thread = threading.local()
-
-
-def _share(workers: int, threads: int) -> None:
-    """Let a thread that is one of so many workers have its share of the threads that there may be."""
-    _of_thread.share = max(1, threads // workers)
-
-
 def _threads() -> int:
     """Return how many threads may work at once, as `at_once` says."""
-    if (own := getattr(_of_thread, "share", None)) is not None:
-        return int(own)
     allowed = os.environ.get("POLARS_MAX_THREADS", "")
     return min(int(allowed), cores()) if allowed.isdecimal() else cores()
 

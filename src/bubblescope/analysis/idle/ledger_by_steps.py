@@ -28,7 +28,7 @@ from bubblescope.analysis.idle.step_groups import NOBODY, StepGroups, groups_of
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical
 from bubblescope.analysis.idle.whole_run_facts import Known, Ways, still_before
 from bubblescope.analysis.pipeline_phase import compared_by_ranks, pipelines
-from bubblescope.model.arrays import at_once, give_back, one_by_one
+from bubblescope.model.arrays import at_once, give_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -188,15 +188,13 @@ def _of_each(
 
 def _known(timeline: Timeline, parts: StepGroups) -> Known | None:
     """As of `InTurn.known`."""
-    edges = pl.col("start_ns").min(), pl.col("end_ns").max()
-
-    def looked_at(own: pl.DataFrame) -> tuple[pl.DataFrame, Medians]:
-        return own.group_by("rank", "step").agg(*edges), Medians.of(Durations.of(own))
-
-    seen = [*one_by_one(looked_at, compared_by_ranks(closed(timeline), *DURATION), _AT_ONCE)]
-    if not seen:
+    spans, medians = [], []
+    for own in compared_by_ranks(closed(timeline), *DURATION):
+        edges = pl.col("start_ns").min(), pl.col("end_ns").max()
+        spans.append(own.group_by("rank", "step").agg(*edges))
+        medians.append(Medians.of(Durations.of(own)))
+    if not spans:
         return None
-    spans, medians = zip(*seen, strict=True)
     still = still_before(pl.concat(spans).join(pipelines(timeline), on="rank"))
 
     def ways_of(part: int) -> Ways | None:
@@ -204,8 +202,7 @@ def _known(timeline: Timeline, parts: StepGroups) -> Known | None:
         linked = Linked.of(closed(tasks), still)
         return None if linked is None else linked.ways(tasks)
 
-    found = at_once(ways_of, parts.having(None), _AT_ONCE)
-    ways = [one for one in found if one is not None]
+    ways = [one for one in map(ways_of, parts.having(None)) if one is not None]
     give_back()
     return Known(still, Ways.joined(ways), Typical.of(Medians.joined(medians)))
 

@@ -66,7 +66,7 @@ _PIECE: Final = 1 << 22
 _WHOLE: Final = 3 << 20
 """Bytes that are written in base64 at once: threes, so that only the last are filled up."""
 
-_AHEAD: Final = 3
+_AHEAD: Final = 4
 """Pieces that are there at once: enough for all processors of a small machine to have work."""
 
 _LAST: Final = b"\x03\x00"
