@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bubblescope import Timeline
-from bubblescope.analysis.schedule import ideal as ideals
 from bubblescope.analysis.schedule.ideal import ideal
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
@@ -46,22 +45,6 @@ def stretched(timeline: Timeline, seed: int) -> Timeline:
         timeline.ranks,
         timeline.run,
     )
-
-
-@pytest.mark.parametrize("placed", [True, False])
-@pytest.mark.parametrize("some", [1, 200])
-def test_it_is_the_same_however_many_are_replayed_at_once(some, placed, monkeypatch):
-    plan = generate("1f1b", 4, 8)
-    timeline = stretched(silent(simulate(plan, scattered(plan, 7), steps=5)), 7)
-    recognition = recognise(timeline)
-    whole = ideal(timeline, recognition, placed=placed)
-    monkeypatch.setattr(ideals, "_SOME", some)
-    parts = ideal(timeline, recognition, placed=placed)
-    assert parts.steps.equals(whole.steps)
-    assert parts.own.sort("step", "rank").equals(whole.own.sort("step", "rank"))
-    assert (parts.timeline is None) == (not placed)
-    if placed:
-        assert parts.timeline.tasks.equals(whole.timeline.tasks)
 
 
 @given(st.sampled_from(NAMES), st.integers(0, 99))

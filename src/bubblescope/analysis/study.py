@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from bubblescope.analysis.idle.ledger import Ledger, ledger
-from bubblescope.analysis.idle.ledger_by_steps import InTurn, ledger_in_turn
+from bubblescope.analysis.idle.ledger_by_steps import ledger_in_turn
 from bubblescope.analysis.idle.notable_rank import notable
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
-from bubblescope.model.arrays import both, give_back
+from bubblescope.model.arrays import give_back
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.progress import SILENT
 
@@ -66,32 +66,21 @@ def study(
         explained: Whether causes are asked for what they cost and what shows them.
         placed: Whether tasks are asked for where a perfect run has them.
     """
-
-    def measured() -> tuple[Recognition | None, Ideal | None, BubbleRates]:
-        progress.begin("recognising the schedule")
-        recognition = recognise(timeline, also)
-        give_back()
-        progress.begin("replaying the schedule")
-        best = ideal(timeline, recognition, placed=placed) if recognition else None
-        give_back()
-        if recognition is not None and not (replayed or recognition.departed):
-            recognition = (
-                recognition.without_evidence()
-            )  # of the order of tasks, which is the plan's
-        progress.begin("measuring bubbles")
-        return recognition, best, bubble_rates(timeline, *((best.steps, best.own) if best else ()))
-
-    run = None if replayed else InTurn.of(timeline)
-    if run is None:
-        recognition, best, bubbles = measured()
-        give_back()
-        progress.begin("explaining idle time")
+    progress.begin("recognising the schedule")
+    recognition = recognise(timeline, also)
+    progress.begin("replaying the schedule")
+    best = ideal(timeline, recognition, placed=placed) if recognition else None
+    give_back()
+    if recognition is not None and not (replayed or recognition.departed):
+        recognition = recognition.without_evidence()  # of the order of tasks, which is the plan's
+    progress.begin("measuring bubbles")
+    bubbles = bubble_rates(timeline, *((best.steps, best.own) if best else ()))
+    give_back()
+    progress.begin("explaining idle time")
+    if replayed:
         found = ledger(timeline, recognition)
     else:
-        (recognition, best, bubbles), known = both(measured, run.known)
-        give_back()
-        progress.begin("explaining idle time")
-        found = ledger_in_turn(run, known, recognition, explained=explained)
+        found = ledger_in_turn(timeline, recognition, explained=explained)
     if recognition is not None:
         pipelined = recognition.devices > 1
     else:

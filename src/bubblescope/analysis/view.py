@@ -16,7 +16,7 @@ from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.standard_questions import LARGE, Questions
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
-from bubblescope.model.arrays import both, give_back
+from bubblescope.model.arrays import give_back
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
@@ -164,18 +164,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             overlays[AGAINST] = other.pairing.timeline
         progress.begin("summing up")
         answers = questions.standard()
-        alone = len(timeline) <= LARGE
-
-        def concluded() -> Verdict:
-            return Verdict.of(timeline, known, also).with_schedule(known.recognition, answers)
-
-        def beheld() -> tuple[pl.DataFrame, pl.DataFrame, Alike]:
-            tasks = timeline.tasks
-            return phases(tasks), spread_of(tasks), alike(timeline, known.ledger)
-
-        verdict, (phased, spread, same) = (
-            (concluded(), beheld()) if alone else both(concluded, beheld)
-        )
+        verdict = Verdict.of(timeline, known, also).with_schedule(known.recognition, answers)
         give_back()
         return cls(
             timeline=timeline,
@@ -183,9 +172,9 @@ class View(msgspec.Struct, frozen=True, eq=False):
             prediction=prediction,
             overlays=overlays,
             links=links_of(timeline),
-            phases=phased,
-            spread=spread,
-            alike=same,
+            phases=phases(timeline.tasks),
+            spread=spread_of(timeline.tasks),
+            alike=alike(timeline, known.ledger),
             verdict=verdict,
             questions=questions,
             answers=answers,

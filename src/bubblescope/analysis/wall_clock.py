@@ -19,7 +19,7 @@ from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.analysis.outside_passes import ASIDE, by_name, names_of
 from bubblescope.analysis.pipeline_phase import cut_steps_of, pipelines
 from bubblescope.model import intervals
-from bubblescope.model.arrays import at_once, blocks_of_ranks, give_back, in_blocks
+from bubblescope.model.arrays import blocks_of_ranks, give_back, in_blocks
 from bubblescope.model.kinds import Kind
 from bubblescope.model.ordering import in_order
 from bubblescope.model.whole_steps import ORDER, OTHER, UNRECORDED
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
-
-_AT_ONCE: Final = 2
-"""Blocks of ranks that are looked at at the same time."""
 
 WAITS: Final = ("collectives", "receiving", "sending", "waiting for send")
 """What ranks are in while they wait for each other, besides what it takes."""
@@ -142,14 +139,12 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     phases = pipeline_phases(ledger.phases, ledger.between, pipelines(timeline))
     asides = names_of(timeline).asides
     tasks = timeline.tasks.select("rank", "kind", "lane", "name", *_EDGES)
-
-    def apart(block: pl.DataFrame) -> pl.DataFrame | None:
+    tables = []
+    for block in blocks_of_ranks(tasks):
         own = pl.col("rank").is_between(block["rank"].min(), block["rank"].max())
-        some = steps.filter(own)
-        return taken_apart(block, some, phases.filter(own), asides) if some.height else None
-
-    tables = at_once(apart, [*blocks_of_ranks(tasks)], _AT_ONCE)
-    return WallClock(steps, pl.concat(table for table in tables if table is not None))
+        if (some := steps.filter(own)).height:
+            tables.append(taken_apart(block, some, phases.filter(own), asides))
+    return WallClock(steps, pl.concat(tables))
 
 
 def taken_apart(

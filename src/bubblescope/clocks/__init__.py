@@ -10,7 +10,6 @@ satisfy all of it and how far they may be off (`solution`).
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -28,13 +27,12 @@ from bubblescope.clocks.solution import (
 )
 from bubblescope.clocks.tightest_pairs import TIMES, Evidence
 from bubblescope.model import units
-from bubblescope.model.arrays import at_once
 from bubblescope.model.provenance import ClockReport, Notice
 from bubblescope.model.timeline import Timeline
 from bubblescope.model.timeline_tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from bubblescope.model.arrays import Ints
     from bubblescope.model.provenance import Run
@@ -277,8 +275,7 @@ def _groups(pairs: pl.DataFrame, extent: tuple[Ints, Ints] | None) -> tuple[list
         if extent is None
         else [(None, pairs)]
     )
-    asked: list[tuple[int | None, Ints, pl.DataFrame, Callable[[], Clocks | Conflict]]] = []
-    loose: set[int] = set()
+    groups, loose = [], set()
     for step, part in parts:
         a, b, before_ns, after_ns = (
             part[name].to_numpy() for name in ("clock_a", "clock_b", "before_ns", "after_ns")
@@ -300,10 +297,8 @@ def _groups(pairs: pl.DataFrame, extent: tuple[Ints, Ints] | None) -> tuple[list
                 after_ns[inside],
             )
             ends = None if extent is None else (extent[0][clocks], extent[1][clocks])
-            found = partial(solve, own, len(clocks), drift=extent is not None, extent=ends)
-            asked.append((step, clocks, part.filter(pl.Series(inside)), found))
-    solved = at_once(lambda one: one[3](), asked)
-    groups = [_Group(*one[:3], found) for one, found in zip(asked, solved, strict=True)]
+            found = solve(own, len(clocks), drift=extent is not None, extent=ends)
+            groups.append(_Group(step, clocks, part.filter(pl.Series(inside)), found))
     return groups, loose
 
 

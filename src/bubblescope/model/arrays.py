@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections import deque
 from functools import cache
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 from bubblescope.model.machine import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
 
@@ -77,7 +75,9 @@ def at_once(
         items: The items.
         most: How many may be worked on at once, where each takes much memory.
     """
-    workers = min(len(items), _threads() if most is None else min(_threads(), most))
+    allowed = os.environ.get("POLARS_MAX_THREADS", "")
+    available = cores() if most is None else min(cores(), most)
+    workers = min(len(items), int(allowed) if allowed.isdecimal() else available, available)
     if workers < 2:
         return [work(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none
@@ -86,66 +86,21 @@ def at_once(
         return list(pool.map(work, items))
 
 
-def one_by_one(
-    work: Callable[[_Item], _Result], items: Iterable[_Item], ahead: int
-) -> Iterator[_Result]:
-    """Yield what some work makes of each item in turn, done as `at_once` does it.
-
-    Items are taken while others are worked on, so that not all are there at once.
-
-    Args:
-        work: The work.
-        items: The items.
-        ahead: How many may wait to be yielded.
-    """
-    rest = iter(items)
-    some = list(islice(rest, 2))
-    if len(some) < 2 or _threads() < 2:
-        yield from map(work, chain(some, rest))
-        return
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none
-
-    with ThreadPoolExecutor(_threads()) as pool:
-        waiting = deque(pool.submit(work, some.pop(0)) for _ in range(2))
-        for item in rest:
-            waiting.append(pool.submit(work, item))
-            del item
-            while len(waiting) >= ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def _threads() -> int:
-    """Return how many threads may work at once, as `at_once` says."""
-    allowed = os.environ.get("POLARS_MAX_THREADS", "")
-    return min(int(allowed), cores()) if allowed.isdecimal() else cores()
-
-
-def both(one: Callable[[], _Item], other: Callable[[], _Result]) -> tuple[_Item, _Result]:
-    """Return what two works make, done at the same time as `at_once` does them."""
-    made: list[Any] = at_once(lambda work: work(), [one, other])
-    return made[0], made[1]
-
-
 def reuse() -> None:
     """Let large arrays lie where others were, for the rest of the process, until `give_back`.
 
     Else glibc asks the system for the memory of each and returns it with the array, and a third of all
-    pages of a large run are made and cleared again for that. What one thread has left, another takes:
-    else each has memory of its own. For processes that are ours alone.
+    pages of a large run are made and cleared again for that. For processes that are ours alone.
     """
     if (options := _of_glibc("mallopt")) is not None:
         for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
             options(option, _LARGE)
         options(_TOP_PAD, _AT_ONCE)
-        options(_ARENA_MAX, 1)
 
 
 _TRIM_THRESHOLD: Final = -1
 _TOP_PAD: Final = -2
 _MMAP_THRESHOLD: Final = -3
-_ARENA_MAX: Final = -8
 """Options of `mallopt` as malloc.h numbers them."""
 _LARGE: Final = 128 << 20
 _AT_ONCE: Final = 16 << 20

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
 
-from bubblescope.model.arrays import at_once, in_blocks
+from bubblescope.model.arrays import in_blocks
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.kinds import BACKWARDS, Kind, Lane
-from bubblescope.model.timeline import TASK_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
@@ -33,9 +31,6 @@ _NEEDED: Final = (
 )
 """Columns of tasks that tell what feeds what."""
 
-_OF_MESSAGES: Final = ("rank", "step", "kind", "microbatch", "start_ns", "end_ns", "peer")
-"""Columns of tasks that tell what was sent and received."""
-
 _NO_STEP: Final = np.iinfo(np.int32).min
 
 _MANY: Final = 1 << 18
@@ -43,9 +38,6 @@ _MANY: Final = 1 << 18
 
 _GROUPS: Final = 8
 """Groups of steps that are looked at one after the other: so much less memory is needed."""
-
-_AT_ONCE: Final = 2
-"""Groups that are looked at at the same time, on as many processors."""
 
 
 def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
@@ -151,13 +143,14 @@ def passes(timeline: Timeline) -> pl.DataFrame:
     coordinates = timeline.ranks.select(
         "rank", pipeline=pl.struct(pl.col("dp", "tp", "cp").fill_null(-1)).rank("dense")
     )
-    tasks = timeline.tasks.select(*_NEEDED)
-
-    def fed_in(works: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-        own = works().join(coordinates, on="rank", maintain_order="left")
-        return feeds(own, ("step", "pipeline")).select("source", "target", "backward")
-
-    fed = pl.concat(at_once(fed_in, _some_at_a_time(tasks, coordinates), _AT_ONCE))
+    fed = pl.concat(
+        [
+            feeds(
+                works.join(coordinates, on="rank", maintain_order="left"), ("step", "pipeline")
+            ).select("source", "target", "backward")
+            for works in _some_at_a_time(timeline.tasks.select(*_NEEDED), coordinates)
+        ]
+    )
     # Rows are less than 2^31: as one number, both are sorted at once.
     place = fed["source"].to_numpy().astype(np.int64)
     place <<= 32
@@ -167,10 +160,8 @@ def passes(timeline: Timeline) -> pl.DataFrame:
     return pl.DataFrame([fed.drop_in_place(name).gather(order) for name in fed.columns])
 
 
-def _some_at_a_time(
-    tasks: pl.DataFrame, coordinates: pl.DataFrame
-) -> list[Callable[[], pl.DataFrame]]:
-    """Return what takes tasks of the compute lane, with their rows as `work`: all, or some steps each.
+def _some_at_a_time(tasks: pl.DataFrame, coordinates: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield tasks of the compute lane with their rows as `work`, of a large run some steps at a time.
 
     Steps have nothing to do with each other, but for which of several ranks is of which pipeline where
     they hold the same stage: then all are needed at once.
@@ -194,13 +185,11 @@ def _some_at_a_time(
             known = tasks["step"].unique().fill_null(_NO_STEP).sort().to_numpy()
             groups = np.array_split(known, min(_GROUPS, len(known)))
     if not groups:
-        return [lambda: tasks.with_row_index("work").filter(compute)]
-
-    def of(steps: Ints) -> pl.DataFrame:
+        yield tasks.with_row_index("work").filter(compute)
+        return
+    for steps in groups:
         rows = np.flatnonzero(compute & (step >= steps[0]) & (step <= steps[-1]))
-        return tasks[rows].with_columns(work=pl.Series(rows, dtype=pl.UInt32))
-
-    return [partial(of, steps) for steps in groups]
+        yield tasks[rows].with_columns(work=pl.Series(rows, dtype=pl.UInt32))
 
 
 @remembered
@@ -214,21 +203,10 @@ def messages(timeline: Timeline) -> pl.DataFrame:
         Frame with send and receive, row numbers in `timeline.tasks`, `backward`, whether they carry
         gradients, and `turn` and `count`: which of how many it is.
     """
-    tasks = timeline.tasks.select(*_OF_MESSAGES)
-    return _met(tasks) if tasks["peer"].null_count() < tasks.height else _none_met()
-
-
-@cache
-def _none_met() -> pl.DataFrame:
-    """Return the messages of a run that tells of none: many parts of a run ask for them."""
-    return _met(pl.DataFrame(schema={name: TASK_SCHEMA[name] for name in _OF_MESSAGES}))
-
-
-def _met(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return as `messages` what tasks with `_OF_MESSAGES` tell."""
     key = ["step", "direction", "microbatch", "from", "to"]
     known = (
-        tasks.with_row_index("task")
+        timeline.tasks.select("rank", "step", "kind", "microbatch", "start_ns", "end_ns", "peer")
+        .with_row_index("task")
         .filter(pl.col("peer").is_not_null(), pl.col("microbatch").is_not_null())
         .with_columns(pl.col("kind").cast(pl.String))
         .filter(pl.col("rank") != pl.col("peer"))

@@ -10,7 +10,6 @@ from typing import IO, TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.arrays import at_once
 from bubblescope.model.parquet_pages import complaint
 
 if TYPE_CHECKING:
@@ -66,13 +65,10 @@ def read(
             return scan.filter(where).collect()
         if rows < _MANY:
             return scan.collect()
-
         # Columns of many rows come in pieces, and what works on these copies them again and again. All
-        # of two columns and their pieces are there at once, but not those of all columns.
-        def column(name: str) -> pl.Series:
-            return scan.select(name).collect().to_series().rechunk()
-
-        return pl.DataFrame(at_once(column, scan.collect_schema().names(), 2))
+        # of a column and its pieces are there at once, but not those of all columns.
+        names = scan.collect_schema().names()
+        return pl.DataFrame([scan.select(name).collect().to_series().rechunk() for name in names])
 
 
 def read_arrow(source: IO[bytes], columns: Sequence[str] | None = None) -> pl.DataFrame:

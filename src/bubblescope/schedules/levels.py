@@ -109,14 +109,10 @@ class Levels:
         ends = np.empty(len(order) + 1, np.int64)
         ends[-1] = NEVER
         delay = self._delays(delay_ns)
-        others = np.empty(max(high - low for low, high in pairwise(self._bounds)), np.int64)
         for low, high in pairwise(self._bounds):
-            begin, other = start[low:high], others[: high - low]
+            begin = start[low:high]
             for sources, late in zip(self._sources, delay, strict=True):
-                # Index -1 wraps around to the end of nothing.
-                np.take(ends, sources[low:high], out=other, mode="wrap")
-                np.add(other, late[low:high], out=other)
-                np.maximum(begin, other, out=begin)
+                begin = np.maximum(begin, ends[sources[low:high]] + late[low:high])
             np.add(begin, duration[low:high], out=ends[low:high])
         found = np.empty(len(order), np.int64)
         found[order] = ends[:-1]

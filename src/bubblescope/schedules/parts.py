@@ -40,18 +40,12 @@ class Parts:
         ScheduleError: Operations wait for each other in a circle.
     """
 
-    own: list[Ints]
-
     def __init__(self, edges: Edges, bounds: Ints, like: Sequence[Graph] = ()) -> None:
         self.edges = edges
         self.operations = [slice(*both) for both in pairwise(bounds.tolist())]
-        if len(self.operations) == 1:
-            self.own = [np.arange(len(edges.source), dtype=np.int32)]
-            self.graphs = self._made([edges], like)
-            return
         part = np.searchsorted(bounds, edges.source, "right") - 1
         ends = np.cumsum(np.bincount(part, minlength=len(self.operations)))
-        self.own = np.split(order_of_runs(part).astype(np.int32), ends[:-1])
+        self.own: list[Ints] = np.split(order_of_runs(part).astype(np.int32), ends[:-1])
         self.graphs = self._made(at_once(self._local, range(len(self.operations))), like)
 
     @property
@@ -106,8 +100,6 @@ class Parts:
             delay_ns: For each edge, how long after its source's end the target may start.
             ready_ns: The earliest start of each operation, 0 if left out.
         """
-        if len(self.graphs) == 1:
-            return self.graphs[0].run(duration_ns, delay_ns, ready_ns)
         starts, ends = np.empty((2, len(duration_ns)), np.int64)
 
         def one(index: int) -> None:

@@ -27,7 +27,6 @@ from bubblescope.model.arrays import give_back
 from bubblescope.model.clock_errors import MAX_DRIFT, clock_errors
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
-from bubblescope.model.ordering import numbered
 from bubblescope.model.timing import HOST
 from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints, Mask
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.replay import Graph
-
-LONG: Final = 1 << 15
-"""Tasks of which a replay takes so long that it is worth being done beside another."""
 
 _INTERVAL: Final = ("rank", "start_ns", "end_ns")
 _SENDS: Final = [Kind.SEND_FORWARD.value, Kind.SEND_BACKWARD.value]
@@ -131,9 +127,6 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def parts(self) -> Iterator[Self]:
         """Yield the run part by part, some steps at a time, each with its tasks numbered from 0."""
-        if len(self.run.graph.operations) == 1:
-            yield self
-            return
         for index, tasks in enumerate(self.run.graph.operations):
             links = self.run.links_of(index)
             ends = self.run.step[[tasks.start, tasks.stop - 1]].tolist()
@@ -379,14 +372,12 @@ def _doubt(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None = No
     one, other = clock[source], clock[target]
     if early is None:
         early = early_between(one, other, -run.early_ns)
-    wrong: Ints | int = 0
-    if early.height:
-        wrong = (
-            pl.DataFrame({"other": one, "one": other})  # the other way round
-            .join(early, on=["one", "other"], how="left", maintain_order="left")["early_ns"]
-            .fill_null(0)
-            .to_numpy()
-        )
+    wrong = (
+        pl.DataFrame({"other": one, "one": other})  # the other way round
+        .join(early, on=["one", "other"], how="left", maintain_order="left")["early_ns"]
+        .fill_null(0)
+        .to_numpy()
+    )
     doubt: Ints = np.where(one == other, 0, error[source] + error[target] + wrong)
     if timeline.run.clock is not None:  # of clocks that nothing bounds, all of it may be made up
         doubt = np.where(group[source] == group[target], doubt, np.iinfo(np.int64).max)
@@ -411,14 +402,17 @@ def _soonest(run: MeasuredRun, one: Ints, other: Ints) -> Ints:
     most = np.iinfo(np.int64).max
     sure = np.where(pair[source] | pair[target], most, np.maximum(wait, 0))
     used = run.as_measured.start_ns[target]
-    way, count = numbered(run.step[target], one, other)
-    soonest, first, last = (np.full(count, value) for value in (most, most, -most))
-    np.minimum.at(soonest, way, sure)
-    np.minimum.at(first, way, used)
-    np.maximum.at(last, way, used)
-    drift = np.ceil(2 * MAX_DRIFT * (last - first)).astype(np.int64)
+    ways = pl.DataFrame(
+        {"step": run.step[target], "one": one, "other": other, "sure": sure, "used": used}
+    )
+    told = ways.select(
+        pl.col("sure").min().over("step", "one", "other"),
+        between=(pl.col("used").max() - pl.col("used").min()).over("step", "one", "other"),
+    )
+    soonest, between = (told[name].to_numpy() for name in ("sure", "between"))
+    drift = np.ceil(2 * MAX_DRIFT * between).astype(np.int64)
     far: Ints = np.minimum(soonest, most - drift) + drift
-    return far[way]
+    return far
 
 
 def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, int], dict[Cause, Ints]]:

@@ -26,7 +26,7 @@ import polars as pl
 
 from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.analysis.idle.causes import ADDED, Cause
-from bubblescope.analysis.idle.counterfactuals import LONG, Counterfactuals
+from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.model import intervals
 from bubblescope.model.arrays import at_once, give_back
@@ -374,16 +374,14 @@ def _levels(part: Counterfactuals, items: _Items) -> Ints:
         last[part.made_by(cause)] = count
     measured = items.idle(run.as_measured)
     whole = last[run.step[run.first[:-1]]][items.group]
-    levels = np.empty((len(causes) + 1, len(measured)), np.int64)
-
-    def play(count: int) -> None:
-        levels[count] = measured
+    levels = []
+    for count in range(len(causes) + 1):
         if (last > count).any():
             replayed = items.idle(part.replay_with(frozenset(causes[:count])))
-            np.copyto(levels[count], replayed, where=whole > count)
-
-    at_once(play, range(len(causes) + 1), None if len(run) >= LONG else 1)
-    return levels
+            levels.append(np.where(whole <= count, measured, replayed))
+        else:
+            levels.append(measured)
+    return np.stack(levels)
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -438,19 +436,20 @@ def _given(idle: Ints, begins: Ints, *, displaced: bool) -> Ints:
     stays in a processor's cache, and takes little memory.
 
     Args:
-        idle: How long each gap is in each replay, replays x gaps; what is returned takes its place.
+        idle: How long each gap is in each replay, replays x gaps.
         begins: The first gap of each group.
         displaced: Whether the last replay is given all by which it makes gaps longer, also what it
             makes others shorter by.
     """
+    given = np.empty_like(idle)
     edges = np.append(begins, idle.shape[1])
     low = 0
     while low < len(begins):
         high = max(low + 1, int(np.searchsorted(edges, edges[low] + _AT_ONCE, "right")) - 1)
         own = slice(edges[low], edges[high])
-        idle[:, own] = _shared_out(idle[:, own], edges[low : high + 1] - edges[low], displaced)
+        given[:, own] = _shared_out(idle[:, own], edges[low : high + 1] - edges[low], displaced)
         low = high
-    return idle
+    return given
 
 
 def _shared_out(idle: Ints, edges: Ints, displaced: bool) -> Ints:

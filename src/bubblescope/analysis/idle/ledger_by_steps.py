@@ -20,7 +20,15 @@ from bubblescope.analysis.between_rounds import closed
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.analysis.idle.evidence import Evidence
-from bubblescope.analysis.idle.ledger import Entries, Ledger, Replays, Told, laid_out, replays_of
+from bubblescope.analysis.idle.ledger import (
+    Entries,
+    Ledger,
+    Replays,
+    Told,
+    laid_out,
+    ledger,
+    replays_of,
+)
 from bubblescope.analysis.idle.measured_run import Linked
 from bubblescope.analysis.idle.shares import Lasting, Sets, shares_of
 from bubblescope.analysis.idle.slow_ranks import joined_by_place, slow_ranks, work_by_place
@@ -46,44 +54,23 @@ _AT_ONCE: Final = 2
 """Groups that are looked at at the same time, on as many processors."""
 
 
-class InTurn(NamedTuple):
-    """A large run that is looked at some steps after the other.
-
-    Attributes:
-        timeline: The run.
-        parts: Its steps.
-    """
-
-    timeline: Timeline
-    parts: StepGroups
-
-    @classmethod
-    def of(cls, timeline: Timeline) -> Self | None:
-        """Split a run; None if it is not worth it, or its ranks share no clock."""
-        groups = groups_of(timeline)
-        if len(groups) < 2 or not timeline.run.common_clock:
-            return None
-        return cls(timeline, StepGroups(timeline, groups))
-
-    def known(self) -> Known | None:
-        """Return what its steps are told of each other; None if there are no pipeline tasks."""
-        return _known(self.timeline, self.parts)
-
-
 def ledger_in_turn(
-    run: InTurn, known: Known | None, recognition: Recognition | None, *, explained: bool = False
+    timeline: Timeline, recognition: Recognition | None, *, explained: bool = False
 ) -> Ledger | None:
     """Return what `bubblescope.analysis.idle.ledger.ledger` does, of a large run without its replays.
 
     Args:
-        run: The run.
-        known: As its method of this name returns it.
+        timeline: The run.
         recognition: The schedule that it followed.
         explained: Whether causes are asked for what they cost and what shows them.
     """
+    groups = groups_of(timeline)
+    if len(groups) < 2 or not timeline.run.common_clock:
+        return ledger(timeline, recognition)
+    parts = StepGroups(timeline, groups)
+    known = _known(timeline, parts)
     if known is None:
         return None
-    timeline, parts = run
 
     def looked_at(found: Counterfactuals, rows: Ints) -> tuple[Entries, _Sums | None]:
         entered, stretches = Entries.of(found)
@@ -187,7 +174,7 @@ def _of_each(
 
 
 def _known(timeline: Timeline, parts: StepGroups) -> Known | None:
-    """As of `InTurn.known`."""
+    """Return what groups of steps are told of each other; None if there are no pipeline tasks."""
     spans, medians = [], []
     for own in compared_by_ranks(closed(timeline), *DURATION):
         edges = pl.col("start_ns").min(), pl.col("end_ns").max()

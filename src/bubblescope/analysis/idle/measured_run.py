@@ -387,9 +387,10 @@ class Linked(NamedTuple):
         free: When the device of each task was free, n long.
         links: Frame of edges from stage to stage: source, target, from, to, backward and took_ns.
         wait: From the end of each link's source to the start of its target.
+        awaited: Of which links the receiver was waiting for nothing else; and of which it was, and was
+            launched in time.
         blurred: Which links begin or end at an overlapped pair.
         held: Frame as of `held_sends`.
-        still: As of `Known`.
     """
 
     column: dict[str, Any]
@@ -405,9 +406,9 @@ class Linked(NamedTuple):
     free: Ints
     links: pl.DataFrame
     wait: Ints
+    awaited: tuple[Mask, Mask]
     blurred: Mask
     held: pl.DataFrame
-    still: pl.DataFrame
 
     @classmethod
     def of(cls, timeline: Timeline, still: pl.DataFrame | None = None) -> Self | None:
@@ -426,11 +427,7 @@ class Linked(NamedTuple):
         if not len(tasks):
             return None
         apart = pipelines(timeline)
-        tasks = tasks.select(_NEEDED)
-        if (apart["pipeline"] != 0).any():
-            tasks = tasks.join(apart, on="rank", maintain_order="left")
-        else:
-            tasks = tasks.with_columns(pipeline=pl.lit(0, apart.schema["pipeline"]))
+        tasks = tasks.select(_NEEDED).join(apart, on="rank", maintain_order="left")
         # Tasks of a timeline are by rank, start and end already; those without a step come last.
         step = tasks["step"].cast(pl.Int64).fill_null(np.iinfo(np.int32).max + 1).to_numpy()
         tasks = tasks[order_of_runs(step * (apart.height + 1) + tasks["pipeline"].to_numpy())]
@@ -475,6 +472,19 @@ class Linked(NamedTuple):
         if still is None:
             groups = tasks.group_by("rank", "step", "pipeline")
             still = still_before(groups.agg(pl.col("start_ns").min(), pl.col("end_ns").max()))
+        busy = (
+            tasks[first[:-1]]
+            .select("rank", "step")
+            .join(
+                still.with_columns(busy=pl.lit(value=True)),
+                on=["rank", "step"],
+                how="left",
+                nulls_equal=True,
+                maintain_order="left",
+            )
+        )
+        within = np.zeros(count, bool)
+        within[first[:-1]] = busy["busy"].fill_null(value=False).to_numpy()
         # Of an overlapped pair no one knows when either half ran, so it may feed and be fed meanwhile.
         pair = column["kind"] == list(Kind).index(Kind.FORWARD_BACKWARD)
         return cls(
@@ -491,9 +501,9 @@ class Linked(NamedTuple):
             free=free,
             links=links,
             wait=start[target] - end[source],
+            awaited=_awaited(timeline, column, (opens, end, free), within, (source, target)),
             blurred=pair[source] | pair[target],
             held=held,
-            still=still,
         )
 
     @property
@@ -507,7 +517,7 @@ class Linked(NamedTuple):
         Args:
             timeline: The run.
         """
-        freed, in_time = (pl.Series(mask) for mask in self._awaited(timeline))
+        freed, in_time = (pl.Series(mask) for mask in self.awaited)
         links = self.links.select(*LINK, wait=pl.Series(self.wait, dtype=pl.Int64))
         wait = pl.col("wait")
         source, target = (self.column["rank"][end] for end in _ends(self.links))
@@ -519,50 +529,6 @@ class Linked(NamedTuple):
         )
         early = early_between(clock[source], clock[target], -self.early_ns)
         return Ways.joined([Ways(least, early)])
-
-    def _awaited(self, timeline: Timeline) -> tuple[Mask, Mask]:
-        """Return of which results from stage to stage the receiver was waiting for nothing else.
-
-        Args:
-            timeline: The run.
-
-        Returns:
-            All of them, and those that were launched in time as well.
-        """
-        column, end, free = self.column, self.measured.end_ns, self.free
-        source, target = _ends(self.links)
-        # A task that its host launched late was not waiting for its result alone. But clocks that
-        # differ tell nothing.
-        unknown = np.iinfo(np.int64).min
-        launched = timeline.tasks["host_start_ns"].fill_null(unknown).to_numpy()
-        opens = self.opens_ns[column["step"][source]]
-        in_time = launched[column["task"][target]] <= end[source] + opens
-        clock = clocks(timeline)[column["rank"]]
-        distant = clock[source] != clock[target]
-        # Nor was one whose rank was still in the step before.
-        freed = distant | ~self._in_step_before()[target]
-        awaited: Mask = freed & (end[source] >= free[target])
-        return awaited, awaited & (in_time | distant)
-
-    def _in_step_before(self) -> Mask:
-        """Mark a rank's first task of a step that opened elsewhere before its last one ended."""
-        begins = self.first[:-1]
-        steps = pl.Series(self.steps, dtype=self.still.schema["step"])
-        busy = pl.DataFrame(
-            {
-                "rank": self.column["rank"][begins],
-                "step": steps.gather(self.column["step"][begins]),
-            }
-        ).join(
-            self.still.with_columns(busy=pl.lit(value=True)),
-            on=["rank", "step"],
-            how="left",
-            nulls_equal=True,
-            maintain_order="left",
-        )
-        marked = np.zeros(len(self.free), bool)
-        marked[begins] = busy["busy"].fill_null(value=False).to_numpy()
-        return marked
 
 
 def in_circles(edges: Edges, bounds: Ints) -> Mask:
@@ -634,6 +600,40 @@ def _columns(tasks: pl.DataFrame) -> dict[str, Any]:
     return columns | {name: tasks[name].to_numpy() for name in ("start_ns", "end_ns")}
 
 
+def _awaited(
+    timeline: Timeline,
+    column: dict[str, Ints],
+    times: tuple[Ints, Ints, Ints],
+    still: Mask,
+    links: tuple[Ints, Ints],
+) -> tuple[Mask, Mask]:
+    """Return of which results from stage to stage the receiver was waiting for nothing else.
+
+    Args:
+        timeline: The run.
+        column: As `_columns` returns them.
+        times: First start of each step; when each task ended, since then; and when its device was free.
+        still: Which tasks are a rank's first of a step that opened elsewhere before its last one ended.
+        links: What feeds what: e sources and targets.
+
+    Returns:
+        All of them, and those that were launched in time as well.
+    """
+    opens, end, free = times
+    source, target = links
+    step = column["step"]
+    # A task that its host launched late was not waiting for its result alone. But clocks that differ
+    # tell nothing.
+    launched = timeline.tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
+    in_time = launched[column["task"][target]] <= end[source] + opens[step[source]]
+    clock = clocks(timeline)[column["rank"]]
+    distant = clock[source] != clock[target]
+    # Nor was one whose rank was still in the step before.
+    freed = distant | ~still[target]
+    awaited: Mask = freed & (end[source] >= free[target])
+    return awaited, awaited & (in_time | distant)
+
+
 def _longest_before(end: Ints, group: Numbers) -> Numbers:
     """Return, for each task, which one before it in its group ends last; of the first it is any."""
     number = np.arange(len(end), dtype=np.int32)
@@ -669,13 +669,11 @@ def _links(timeline: Timeline, column: dict[str, Ints], step: Ints) -> pl.DataFr
     place[column["task"]] = np.arange(len(step))
     tasks = timeline.tasks
     pairs = passes(timeline)
-    rank = tasks["rank"].to_numpy()
-    one, other = (pairs[end].to_numpy() for end in ("source", "target"))
     ends = {
-        "source": pl.Series(place[one]),
-        "target": pl.Series(place[other]),
-        "from": pl.Series(rank[one]),
-        "to": pl.Series(rank[other]),
+        "source": pl.Series(place[pairs["source"]]),
+        "target": pl.Series(place[pairs["target"]]),
+        "from": tasks["rank"][pairs["source"]],
+        "to": tasks["rank"][pairs["target"]],
     }
     apart = pl.col("source") >= 0, pl.col("target") >= 0, pl.col("from") != pl.col("to")
     met = messages(timeline)
@@ -730,14 +728,9 @@ def _transfers(links: pl.DataFrame, ways: Ways) -> Ints:
         links: As `_links` returns them.
         ways: How long that takes where it was not recorded.
     """
-    # By one number, which is many times as fast as by three columns.
-    way = (
-        pl.col("from").cast(pl.Int64) * 2**32 + pl.col("to").cast(pl.Int64) * 2 + pl.col("backward")
-    )
-    known = ways.taken_ns().select("way_ns", way=way)
     return (
-        links.select("took_ns", way=way)
-        .join(known, on="way", how="left", maintain_order="left")
+        links.select(*LINK, "took_ns")
+        .join(ways.taken_ns(), on=LINK, how="left", maintain_order="left")
         .select(pl.coalesce("took_ns", "way_ns", pl.lit(0)).cast(pl.Int64))
         .to_series()
         .to_numpy()

@@ -14,8 +14,7 @@ from math import factorial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bubblescope.analysis.idle.causes import ADDED, Cause
-from bubblescope.analysis.idle.counterfactuals import LONG, mean_ns
-from bubblescope.model.arrays import at_once
+from bubblescope.analysis.idle.counterfactuals import mean_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -160,15 +159,11 @@ class Sets(NamedTuple):
             causes: All that there are in the run.
         """
         everything, run = frozenset(causes), found.run
-        every = [
-            frozenset(some) for size in range(len(causes)) for some in combinations(causes, size)
-        ]
-        # Several parts are replayed at the same time already.
-        alone = len(run) >= LONG and len(run.graph.operations) == 1
-        sums = at_once(
-            lambda some: int(found.lengths_with(some).sum()), every, None if alone else 1
-        )
-        lengths = dict(zip(every, sums, strict=True))
+        lengths = {
+            some: int(found.lengths_with(some).sum())
+            for size in range(len(causes))
+            for some in map(frozenset, combinations(causes, size))
+        }
         lengths[everything] = int(run.as_measured.length_ns.sum())
         return cls(frozenset(run.steps), len(run.as_measured.length_ns), lengths)
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 _FAR: Final = 1 << 62
-_SOME: Final = 1 << 18
-"""Operations that are replayed at once, about: more take more memory, and no less time."""
 _MOVED: Final = ("task", "run", "position", "start_ns")
 """Columns that tell where tasks would have been."""
 
@@ -147,31 +145,19 @@ def ideal(
     step = keys.select(pl.col("step").rank("dense").fill_null(0)).to_series().to_numpy()
     lengths, seen = _lengths(plan, recognition, parts, step, done)
     whole = _is_whole(plan, seen, done)
-    moves = placed and timeline.run.common_clock
-    if not moves:  # they are large, and have said all
-        parts.clear()
-    graph = Graph(len(plan), edges_of(plan)[0])
+    start, end = Graph(len(plan), edges_of(plan)[0]).run_many(lengths[whole])
     # Like the measured step, it lasts from the first start to the last end on the observed devices.
     shown = np.isin(plan.device, list(recognition.coordinates.device.values()))
-    rows = np.flatnonzero(whole)
-    count = len(rows)
-    times = np.empty((2, count if moves else 0, len(plan)), np.int64)
-    spans = np.empty(count, np.int64)
-    for some in np.array_split(np.arange(count), max(1, count * len(plan) // _SOME)):
-        start, end = graph.run_many(lengths[rows[some]])
-        spans[some] = end[:, shown].max(axis=1, initial=0)
-        spans[some] -= start[:, shown].min(axis=1, initial=_FAR)
-        if moves:
-            times[:, some] = start, end
+    spans = end[:, shown].max(axis=1, initial=0) - start[:, shown].min(axis=1, initial=_FAR)
     found = keys.filter(whole).with_columns(ideal_ns=spans)
     steps = found.group_by("step").agg(pl.col("ideal_ns").max()).sort("step")
     own = found.join(pl.concat(seats), on="replica").select("rank", "step", "ideal_ns")
     moved = None
-    if moves:
+    if placed and timeline.run.common_clock:
         tasks = pl.concat([part.select(_MOVED) for part in parts])
         place = np.full(len(keys), -1)
-        place[whole] = np.arange(count)
-        moved = partial(_moved, timeline, tasks, place, *times)
+        place[whole] = np.arange(whole.sum())
+        moved = partial(_moved, timeline, tasks, place, start, end)
     return Ideal(steps, own, int((~seen[whole] & (lengths[whole] > 0)).sum()), moved)
 
 

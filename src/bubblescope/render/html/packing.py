@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
 from bubblescope.model import intervals
-from bubblescope.model.arrays import blocks_of_ranks, give_back, one_by_one
+from bubblescope.model.arrays import at_once, blocks_of_ranks, give_back
 from bubblescope.model.ordering import in_order, numbered, order_of_runs
 from bubblescope.render.html import schema
 from bubblescope.render.layout import LANE_ORDER, with_rows
@@ -133,13 +134,15 @@ def deflated(parts: Iterable[memoryview], effort: int) -> bytes:
     """
     checksum, body = 1, [zlib.compress(b"", effort)[:2]]
 
-    def squeezed(piece: memoryview) -> tuple[memoryview, bytes]:
+    def squeezed(piece: memoryview) -> bytes:
         stream = zlib.compressobj(effort, wbits=-zlib.MAX_WBITS)
-        return piece, stream.compress(piece) + stream.flush(zlib.Z_SYNC_FLUSH)
+        return stream.compress(piece) + stream.flush(zlib.Z_SYNC_FLUSH)
 
-    for piece, small in one_by_one(squeezed, _pieces(parts), _AHEAD):
-        checksum = zlib.adler32(piece, checksum)
-        body.append(small)
+    pieces = _pieces(parts)
+    while some := list(islice(pieces, _AHEAD)):
+        body += at_once(squeezed, some)
+        for piece in some:
+            checksum = zlib.adler32(piece, checksum)
     return b"".join([*body, _LAST, checksum.to_bytes(4, "big")])
 
 
