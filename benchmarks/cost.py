@@ -15,6 +15,8 @@ import os
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,6 +101,22 @@ def make(steps: int, *, seed: int = 0) -> Timeline:
     return Timeline(pl.concat([tasks, pauses], how="diagonal"), ranks)
 
 
+def _made(steps: int, trace: Path) -> int:
+    """Write a run, and return how many tasks it has.
+
+    A process of its own makes it: the peak of one that is started here counts from what is held here.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(_write, steps, trace).result()
+
+
+def _write(steps: int, trace: Path) -> int:
+    run = make(steps)
+    write(run, trace, to="parquet")
+    _without_empty_columns(trace)
+    return len(run.tasks)
+
+
 def _without_empty_columns(trace: Path) -> None:
     """Leave out what no task has: other versions may not know all columns."""
     tasks, metadata = pl.read_parquet(trace), pl.read_parquet_metadata(trace)
@@ -147,11 +165,7 @@ def main() -> None:
             Path(folder, "out"),
         )
         for steps in asked.steps:
-            run = make(steps)
-            count = len(run.tasks)
-            write(run, trace, to="parquet")
-            del run
-            _without_empty_columns(trace)
+            count = _made(steps, trace)
             for command in asked.only:
                 arguments = [
                     *COMMANDS[command],

@@ -17,12 +17,12 @@ class Doing(Enum):
     OTHER = "other"
 
 
-_DATA: Final = re.compile(
-    r"enumerate\(DataLoader\)|(?:\w*[ _.-])?data[ _-]?load(?:er|ing)?\b|get[ _](?:batch|data)$",
-    re.IGNORECASE,
+# Made when a name is first looked at: most runs have none of these.
+_DATA: Final = (
+    r"enumerate\(DataLoader\)|(?:\w*[ _.-])?data[ _-]?load(?:er|ing)?\b|get[ _](?:batch|data)$"
 )
-_OPTIMIZER: Final = re.compile(r"(?:## )?optimizer|\w*Optimizer\w*\.step\b", re.IGNORECASE)
-_OPERATOR: Final = re.compile(r"\w+(?:::\w+)+|\w+Backward\d*(?=, seq| |$)")
+_OPTIMIZER: Final = r"(?:## )?optimizer|\w*Optimizer\w*\.step\b"
+_OPERATOR: Final = r"\w+(?:::\w+)+|\w+Backward\d*(?=, seq| |$)"
 _GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
 _STEP: Final = re.compile(r"(ProfilerStep)#\d+")
 
@@ -47,8 +47,8 @@ def doing(name: str) -> Doing:
     (`megatron/training.py`), `get_data` Megatron-LM's (`examples/multimodal/train.py`), and
     `DeepSpeedZeroOptimizer_Stage3.step` DeepSpeed's (`runtime/zero/stage3.py`).
     """
-    if _DATA.match(name):
+    if re.match(_DATA, name, re.IGNORECASE):
         return Doing.DATA
-    if _OPTIMIZER.match(name):
+    if re.match(_OPTIMIZER, name, re.IGNORECASE):
         return Doing.OPTIMIZER
-    return Doing.OPERATOR if _OPERATOR.match(name) else Doing.OTHER
+    return Doing.OPERATOR if re.match(_OPERATOR, name) else Doing.OTHER
