@@ -451,7 +451,7 @@ def test_what_is_no_file_is_never_waited_for_and_circles_end(tmp_path, monkeypat
     with closing(socket.socket(socket.AF_UNIX)) as listening:
         monkeypatch.chdir(folder)  # the name of a socket is short
         listening.bind("s.json")
-    assert "none of the" in refused(tmp_path)
+    assert "no trace of a known format" in refused(tmp_path)
     synthetic.one_f_one_b(2, 2, 1).save(folder / "run.bubbles.parquet")
     for path in (tmp_path, str(tmp_path / "**"), str(tmp_path / "**" / "*.parquet")):
         assert len(sources.load(path)) == 12

@@ -438,9 +438,7 @@ def test_what_only_pipelines_have_cannot_be_decided(slower):
 
 
 def test_mistaken_conditions():
-    with pytest.raises(
-        ValueError, match="there is no measure 'device:idel'; the measures are step, comp"
-    ):
+    with pytest.raises(ValueError, match="there is no measure 'device:idel'; there are step, comp"):
         condition("device:idel > +2%")
     with pytest.raises(ValueError, match="idle is a time and has no percentage points"):
         condition("device:idle > +2pp")

@@ -24,7 +24,7 @@ from bubblescope.render.html import kernels as page_kernels
 from bubblescope.render.html import page as html
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import inside, kernels_of
-from bubblescope.render.layout import ordered_ranks, short_label
+from bubblescope.render.layout import TOUCHING_NS, ordered_ranks, short_label
 from bubblescope.render.picture import svg
 from device_exports import kineto, nsight
 from device_maker import Mode, make
@@ -177,10 +177,10 @@ class TestRows:
         ]
 
     def test_what_overlaps_otherwise_has_a_row_more(self):
-        assert self.arranged((7, 0, 5000), (7, 3999, 9000), (7, 9000, 9001)) == [
+        assert self.arranged((7, 0, 5000), (7, 2999, 9000), (7, 9000, 9001)) == [
             (7, 0, 0, 5000, 0),
             (7, 0, 9000, 9001, 0),
-            (7, 1, 3999, 9000, 0),
+            (7, 1, 2999, 9000, 0),
         ]
 
     def test_at_random(self):
@@ -194,7 +194,7 @@ class TestRows:
         table = pl.DataFrame(found, schema=["stream", "row", "start", "end", "cut"], orient="row")
         for _, row in table.group_by("stream", "row", maintain_order=True):
             assert (row["start"][1:] >= row["end"][:-1]).all()
-        assert table["cut"].max() <= 1_000
+        assert table["cut"].max() <= TOUCHING_NS
 
 
 class TestSums:
