@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bubblescope.model import language
-from full import FULL, examples, sampled
+from full import ALL_CASES, examples, sampled
 from viewing import browser, opened
 
 __all__ = ["browser", "opened"]
@@ -36,8 +36,8 @@ def _english():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave what is long to `./check --full`. Whoever names tests gets all that they name."""
-    if FULL or config.option.keyword or config.args != config.getini("testpaths"):
+    """Choose some cases of tests that have many. Whoever names tests gets all that they name."""
+    if ALL_CASES or config.option.keyword or config.args != config.getini("testpaths"):
         return
     kept = sampled(items)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])

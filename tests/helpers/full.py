@@ -1,6 +1,6 @@
-"""What only `./check --full` runs: what needs PyTorch or a framework, and more cases of long tests.
+"""What only `./check --full` runs: what needs PyTorch or a framework, and more cases of tests with many.
 
-All cases of those are tried with `BUBBLESCOPE_FULL=all ./check --full`.
+All cases are tried with `BUBBLESCOPE_FULL=all ./check --full`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ FULL = bool(os.environ.get("BUBBLESCOPE_FULL"))
 """Whether everything is to run. What is needed for it is then installed, or the test fails."""
 
 ALL_CASES = os.environ.get("BUBBLESCOPE_FULL") == "all"
-"""Whether long tests try all of their cases, which takes about ten minutes more."""
+"""Whether all cases of all tests are tried, which takes about a quarter of an hour more."""
+
+TURN = int(os.environ.get("BUBBLESCOPE_TURN", "0"))
+"""Which cases are tried where not all are: `./check` gives each day its own."""
 
 NOT_PUBLISHED = {"dualpipe"}
 """Packages that no index has: tested where somebody has installed them."""
@@ -56,22 +59,32 @@ LONG = re.compile(
 """Modules that only `./check --full` runs: the page in browsers but for `test_view`, the viewers
 of others, random damage, the commands of every guide, and jobs that take their time."""
 
-MOST = 2
-"""Of a test with more cases than this `./check` runs so many."""
+WHOLE = re.compile("test_(pages|language)")
+"""Modules of which `./check --full` runs every case: each is a text or a block of code that people see."""
+
+MOST = 6 if FULL else 2
+"""Of a test with more cases than this so many are run."""
 
 
-def sampled(items):
+def sampled(items, most=MOST, turn=TURN, *, long=FULL):
     """Return the tests that `./check` runs, as a set.
 
-    Which cases of a test they are depends on its name alone: every process of a run has to choose
-    the same, and each format, which many tests share, has its turn in one test or another.
+    Which cases of a test they are depends on its name and the turn alone: every process of a run has to
+    choose the same, and each format, which many tests share, has its turn in one test or another.
+
+    Args:
+        items: All tests.
+        most: How many cases of a test.
+        turn: Which of them.
+        long: Whether those of `LONG` modules are among them.
     """
     cases = {}
     for item in items:
-        if not LONG.fullmatch(item.path.stem):
+        if long or not LONG.fullmatch(item.path.stem):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = set()
     for name, of in cases.items():
-        first = crc32(name.encode()) % len(of)
-        kept.update(of[(first + len(of) * turn // MOST) % len(of)] for turn in range(MOST))
+        first = crc32(name.encode()) + turn
+        some = len(of) if long and WHOLE.fullmatch(of[0].path.stem) else most
+        kept.update(of[(first + len(of) * nth // some) % len(of)] for nth in range(some))
     return kept
