@@ -1,4 +1,4 @@
-"""What only `./check --full` runs: what needs PyTorch or a framework, and more cases of tests with many.
+"""What only `./check --full` runs: what needs PyTorch or a framework, and more of many cases.
 
 All cases are tried with `BUBBLESCOPE_FULL=all ./check --full`.
 """
@@ -60,7 +60,7 @@ LONG = re.compile(
 of others, random damage, the commands of every guide, and jobs that take their time."""
 
 WHOLE = re.compile("test_(pages|language)")
-"""Modules of which `./check --full` runs every case: each is a text or a block of code that people see."""
+"""Modules of which `./check --full` runs every case: each is a text or a block of code for people."""
 
 MOST = 6 if FULL else 2
 """Of a test with more cases than this so many are run."""
