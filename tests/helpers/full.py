@@ -17,7 +17,7 @@ FULL = bool(os.environ.get("BUBBLESCOPE_FULL"))
 """Whether everything is to run. What is needed for it is then installed, or the test fails."""
 
 ALL_CASES = os.environ.get("BUBBLESCOPE_FULL") == "all"
-"""Whether all cases of all tests are tried, which takes about a quarter of an hour more."""
+"""Whether all cases of all tests are tried, and more examples of properties."""
 
 TURN = int(os.environ.get("BUBBLESCOPE_TURN", "0"))
 """Which cases are tried where not all are: `./check` gives each day its own."""

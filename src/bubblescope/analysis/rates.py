@@ -218,7 +218,7 @@ def measured(timeline: Timeline) -> pl.DataFrame:
     """Return what the rates are made of, of all steps of a timeline by itself.
 
     Args:
-        timeline: A run, or whole steps of one that were told of it (`model.remembered.told`).
+        timeline: A run, or whole steps of one that were told of it (`model.cached_results.told`).
 
     Returns:
         Frame as `BubbleRates.table`, without what other steps tell (ideal_ns, partial, cut, crowded),
