@@ -196,7 +196,7 @@ def went_through(phase: pl.DataFrame) -> pl.DataFrame:
         Frame with rank, step, stage, way, count, and size: the highest micro-batch's number, plus one.
     """
     place = ("rank", "step", "stage", "microbatch")
-    kind = pl.col("kind").cast(pl.String)
+    kind = pl.col("kind")
     pair = phase.filter(kind == Kind.FORWARD_BACKWARD.value).select(
         "rank", "step", stage="pair_stage", microbatch="pair_microbatch"
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bubblescope.model.arrays import in_blocks
+from bubblescope.model.extents import extents
 from bubblescope.model.kinds import Lane
 
 if TYPE_CHECKING:
@@ -26,14 +27,12 @@ def step_windows(timeline: Timeline) -> pl.DataFrame:
 
 def step_edges(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return rank, step, start_ns and end_ns of steps: their first and last task on devices."""
-    edges = pl.col("start_ns").min(), pl.col("end_ns").max()
+    wanted = pl.col("step").is_not_null(), pl.col("lane") == Lane.COMPUTE.value
     parts = [
-        block.filter(pl.col("step").is_not_null(), pl.col("lane") == Lane.COMPUTE.value)
-        .group_by("rank", "step")
-        .agg(*edges)
+        extents(block.filter(*wanted), "rank", "step")
         for block in in_blocks(tasks.select("rank", "step", "lane", "start_ns", "end_ns"))
     ]
-    return pl.concat(parts).group_by("rank", "step").agg(*edges)
+    return extents(pl.concat(parts), "rank", "step")
 
 
 def closed(edges: pl.DataFrame) -> pl.DataFrame:

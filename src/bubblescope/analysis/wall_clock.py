@@ -20,6 +20,7 @@ from bubblescope.analysis.outside_passes import ASIDE, by_name, names_of
 from bubblescope.analysis.pipeline_phase import cut_steps_of, pipelines
 from bubblescope.model import intervals
 from bubblescope.model.arrays import blocks_of_ranks, give_back, in_blocks
+from bubblescope.model.extents import extents
 from bubblescope.model.kinds import Kind
 from bubblescope.model.ordering import in_order
 from bubblescope.model.whole_steps import ORDER, OTHER, UNRECORDED
@@ -192,12 +193,11 @@ def step_starts(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return rank, step and start_ns of all steps: when the first task of each began.
 
     Args:
-        tasks: Frame with rank, step and start_ns.
+        tasks: Frame with rank, step, start_ns and end_ns.
     """
-    first = pl.col("start_ns").min()
-    blocks = in_blocks(tasks.select("rank", "step", "start_ns"))
-    parts = [block.drop_nulls("step").group_by("rank", "step").agg(first) for block in blocks]
-    return pl.concat(parts).group_by("rank", "step").agg(first).sort("rank", "step")
+    blocks = in_blocks(tasks.select("rank", "step", *_EDGES))
+    parts = [extents(block, "rank", "step").drop_nulls("step") for block in blocks]
+    return extents(pl.concat(parts), "rank", "step").drop("end_ns").sort("rank", "step")
 
 
 def whole_steps(starts: pl.DataFrame) -> pl.DataFrame:

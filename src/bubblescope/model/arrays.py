@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 from functools import cache
+from threading import local
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -66,7 +67,8 @@ def at_once(
     """Return what some work makes of each item, on as many threads as this process may have.
 
     That is one for each processor, or as many as Polars has, where `POLARS_MAX_THREADS` says it: then
-    other processes are at work beside this one.
+    other processes are at work beside this one. Work that does several things at once itself gets a
+    share of them.
 
     Operations on long arrays leave other threads to run meanwhile; so `work` should be little else.
 
@@ -76,31 +78,41 @@ def at_once(
         most: How many may be worked on at once, where each takes much memory.
     """
     allowed = os.environ.get("POLARS_MAX_THREADS", "")
-    available = cores() if most is None else min(cores(), most)
-    workers = min(len(items), int(allowed) if allowed.isdecimal() else available, available)
+    available = getattr(_own, "threads", None) or min(int(allowed) if allowed.isdecimal() else cores(), cores())
+    workers = min(len(items), available if most is None else most, available)
     if workers < 2:
         return [work(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none
 
-    with ThreadPoolExecutor(workers) as pool:
+    def start() -> None:
+        _own.threads = available // workers
+
+    with ThreadPoolExecutor(workers, initializer=start) as pool:
         return list(pool.map(work, items))
+
+
+_own: Final = local()
+"""How many threads may work for the thread that asks; not there in one that works for no other."""
 
 
 def reuse() -> None:
     """Let large arrays lie where others were, for the rest of the process, until `give_back`.
 
     Else glibc asks the system for the memory of each and returns it with the array, and a third of all
-    pages of a large run are made and cleared again for that. For processes that are ours alone.
+    pages of a large run are made and cleared again for that. And each thread would keep what it has
+    freed for itself. For processes that are ours alone.
     """
     if (options := _of_glibc("mallopt")) is not None:
         for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
             options(option, _LARGE)
         options(_TOP_PAD, _AT_ONCE)
+        options(_ARENA_MAX, 1)
 
 
 _TRIM_THRESHOLD: Final = -1
 _TOP_PAD: Final = -2
 _MMAP_THRESHOLD: Final = -3
+_ARENA_MAX: Final = -8
 """Options of `mallopt` as malloc.h numbers them."""
 _LARGE: Final = 128 << 20
 _AT_ONCE: Final = 16 << 20

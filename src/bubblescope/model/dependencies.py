@@ -204,8 +204,11 @@ def messages(timeline: Timeline) -> pl.DataFrame:
         gradients, and `turn` and `count`: which of how many it is.
     """
     key = ["step", "direction", "microbatch", "from", "to"]
+    tasks = timeline.tasks
+    if tasks["peer"].null_count() == tasks.height:
+        tasks = tasks.clear()  # most runs have none, and looking for them takes time
     known = (
-        timeline.tasks.select("rank", "step", "kind", "microbatch", "start_ns", "end_ns", "peer")
+        tasks.select("rank", "step", "kind", "microbatch", "start_ns", "end_ns", "peer")
         .with_row_index("task")
         .filter(pl.col("peer").is_not_null(), pl.col("microbatch").is_not_null())
         .with_columns(pl.col("kind").cast(pl.String))

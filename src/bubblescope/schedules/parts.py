@@ -43,9 +43,11 @@ class Parts:
     def __init__(self, edges: Edges, bounds: Ints, like: Sequence[Graph] = ()) -> None:
         self.edges = edges
         self.operations = [slice(*both) for both in pairwise(bounds.tolist())]
-        part = np.searchsorted(bounds, edges.source, "right") - 1
-        ends = np.cumsum(np.bincount(part, minlength=len(self.operations)))
-        self.own: list[Ints] = np.split(order_of_runs(part).astype(np.int32), ends[:-1])
+        self.own: list[Ints] = [np.arange(len(edges.source), dtype=np.int32)]
+        if len(self.operations) > 1:
+            part = np.searchsorted(bounds, edges.source, "right") - 1
+            ends = np.cumsum(np.bincount(part, minlength=len(self.operations)))
+            self.own = np.split(order_of_runs(part).astype(np.int32), ends[:-1])
         self.graphs = self._made(at_once(self._local, range(len(self.operations))), like)
 
     @property

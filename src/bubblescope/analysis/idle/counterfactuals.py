@@ -372,16 +372,29 @@ def _doubt(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None = No
     one, other = clock[source], clock[target]
     if early is None:
         early = early_between(one, other, -run.early_ns)
-    wrong = (
-        pl.DataFrame({"other": one, "one": other})  # the other way round
-        .join(early, on=["one", "other"], how="left", maintain_order="left")["early_ns"]
-        .fill_null(0)
-        .to_numpy()
-    )
-    doubt: Ints = np.where(one == other, 0, error[source] + error[target] + wrong)
+    doubt: Ints = error[source] + error[target] + _of_pairs(early, other, one)
+    doubt[one == other] = 0
     if timeline.run.clock is not None:  # of clocks that nothing bounds, all of it may be made up
         doubt = np.where(group[source] == group[target], doubt, np.iinfo(np.int64).max)
     return np.minimum(doubt, _soonest(run, one, other))
+
+
+def _of_pairs(early: pl.DataFrame, one: Ints, other: Ints) -> Ints:
+    """Return `early_ns` of pairs of clocks, 0 where there is none.
+
+    Args:
+        early: As of `Ways`.
+        one: Numbers of clocks.
+        other: Those beside them.
+    """
+    count = 1 + max(int(one.max(initial=0)), int(other.max(initial=0)), early["other"].max() or 0)
+    known = early["one"].to_numpy().astype(np.int64) * count + early["other"].to_numpy()
+    order = np.argsort(known)
+    pair = one.astype(np.int64) * count + other
+    at = np.searchsorted(known[order], pair)
+    found = np.append(known[order], -1)[at] == pair
+    early_ns: Ints = np.where(found, np.append(early["early_ns"].to_numpy()[order], 0)[at], 0)
+    return early_ns
 
 
 def _soonest(run: MeasuredRun, one: Ints, other: Ints) -> Ints:

@@ -18,6 +18,7 @@ and to end late. All of it that is where it would not be by the right clock is g
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -31,6 +32,7 @@ from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.model import intervals
 from bubblescope.model.arrays import at_once, give_back
 from bubblescope.model.errors import TimelineError
+from bubblescope.model.extents import extents
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.timeline import TASK_SCHEMA
 
@@ -374,14 +376,16 @@ def _levels(part: Counterfactuals, items: _Items) -> Ints:
         last[part.made_by(cause)] = count
     measured = items.idle(run.as_measured)
     whole = last[run.step[run.first[:-1]]][items.group]
-    levels = []
-    for count in range(len(causes) + 1):
+    levels = np.empty((len(causes) + 1, len(measured)), np.int64)
+
+    def replay(count: int) -> None:
+        levels[count] = measured
         if (last > count).any():
             replayed = items.idle(part.replay_with(frozenset(causes[:count])))
-            levels.append(np.where(whole <= count, measured, replayed))
-        else:
-            levels.append(measured)
-    return np.stack(levels)
+            np.copyto(levels[count], replayed, where=whole > count)
+
+    at_once(replay, range(len(levels)))
+    return levels
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -443,12 +447,17 @@ def _given(idle: Ints, begins: Ints, *, displaced: bool) -> Ints:
     """
     given = np.empty_like(idle)
     edges = np.append(begins, idle.shape[1])
-    low = 0
-    while low < len(begins):
-        high = max(low + 1, int(np.searchsorted(edges, edges[low] + _AT_ONCE, "right")) - 1)
+    bounds = [0]
+    while (low := bounds[-1]) < len(begins):
+        high = int(np.searchsorted(edges, edges[low] + _AT_ONCE, "right")) - 1
+        bounds.append(max(low + 1, high))
+
+    def share_out(groups: tuple[int, int]) -> None:
+        low, high = groups
         own = slice(edges[low], edges[high])
         given[:, own] = _shared_out(idle[:, own], edges[low : high + 1] - edges[low], displaced)
-        low = high
+
+    at_once(share_out, list(pairwise(bounds)))
     return given
 
 
@@ -605,7 +614,7 @@ def _outside(timeline: Timeline, run: MeasuredRun, between: pl.DataFrame) -> pl.
     tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
     edges = pl.col("start_ns").min(), pl.col("end_ns").max()
     steps = (
-        placed(tasks.group_by("rank", "step").agg(*edges))
+        placed(extents(tasks, "rank", "step"))
         .group_by(window)
         .agg(*edges, pl.col("opens", "closes", "rest").first())
     )

@@ -37,6 +37,7 @@ from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians,
 from bubblescope.analysis.idle.whole_run_facts import Known, Ways, still_before
 from bubblescope.analysis.pipeline_phase import compared_by_ranks, pipelines
 from bubblescope.model.arrays import at_once, give_back
+from bubblescope.model.extents import extents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -177,8 +178,7 @@ def _known(timeline: Timeline, parts: StepGroups) -> Known | None:
     """Return what groups of steps are told of each other; None if there are no pipeline tasks."""
     spans, medians = [], []
     for own in compared_by_ranks(closed(timeline), *DURATION):
-        edges = pl.col("start_ns").min(), pl.col("end_ns").max()
-        spans.append(own.group_by("rank", "step").agg(*edges))
+        spans.append(extents(own, "rank", "step"))
         medians.append(Medians.of(Durations.of(own)))
     if not spans:
         return None
@@ -189,7 +189,7 @@ def _known(timeline: Timeline, parts: StepGroups) -> Known | None:
         linked = Linked.of(closed(tasks), still)
         return None if linked is None else linked.ways(tasks)
 
-    ways = [one for one in map(ways_of, parts.having(None)) if one is not None]
+    ways = [one for one in at_once(ways_of, parts.having(None), _AT_ONCE) if one is not None]
     give_back()
     return Known(still, Ways.joined(ways), Typical.of(Medians.joined(medians)))
 

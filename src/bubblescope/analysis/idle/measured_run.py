@@ -25,6 +25,7 @@ from bubblescope.analysis.idle.whole_run_facts import LINK, Ways, early_between,
 from bubblescope.analysis.pipeline_phase import compared, pipelines
 from bubblescope.model.dependencies import messages, numbered, passes
 from bubblescope.model.errors import ScheduleError
+from bubblescope.model.extents import extents
 from bubblescope.model.intervals import reached_ns
 from bubblescope.model.kinds import Kind
 from bubblescope.model.ordering import order_of_runs
@@ -427,10 +428,17 @@ class Linked(NamedTuple):
         if not len(tasks):
             return None
         apart = pipelines(timeline)
-        tasks = tasks.select(_NEEDED).join(apart, on="rank", maintain_order="left")
+        together = not apart["pipeline"].max()
+        tasks = tasks.select(_NEEDED)
+        if together:
+            tasks = tasks.with_columns(pipeline=pl.lit(0, pl.Int32))
+        else:
+            tasks = tasks.join(apart, on="rank", maintain_order="left")
         # Tasks of a timeline are by rank, start and end already; those without a step come last.
         step = tasks["step"].cast(pl.Int64).fill_null(np.iinfo(np.int32).max + 1).to_numpy()
-        tasks = tasks[order_of_runs(step * (apart.height + 1) + tasks["pipeline"].to_numpy())]
+        turn = step if together else step * (apart.height + 1) + tasks["pipeline"].to_numpy()
+        if (turn[1:] < turn[:-1]).any():
+            tasks = tasks[order_of_runs(turn)]
         column = _columns(tasks)
         count, step = len(tasks), column["step"]
         first = np.append(np.flatnonzero(np.diff(column["group"], prepend=-1)), count)
@@ -470,8 +478,7 @@ class Linked(NamedTuple):
             edges = _edges((before, after), (source, target), _ends(held))
             graph = Parts(edges, bounds)
         if still is None:
-            groups = tasks.group_by("rank", "step", "pipeline")
-            still = still_before(groups.agg(pl.col("start_ns").min(), pl.col("end_ns").max()))
+            still = still_before(extents(tasks, "rank", "step", "pipeline"))
         busy = (
             tasks[first[:-1]]
             .select("rank", "step")

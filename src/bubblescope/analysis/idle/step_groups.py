@@ -92,13 +92,14 @@ class StepGroups:
 
     def tasks(self, part: int) -> tuple[Timeline, Ints]:
         """Return those of a part, and their rows in the run; -1 for what stands beside."""
-        own, others = self._rows[part], self._beside
-        start, end = (self._timeline.tasks[name].to_numpy() for name in ("start_ns", "end_ns"))
-        near = (end[others] > start[own].min()) & (start[others] < end[own].max())
-        near &= self._owner[others] != part
-        rows = np.sort(np.concatenate([own, others[near].astype(np.int32)]))
+        rows = own = self._rows[part]
+        others = self._beside[self._owner[self._beside] != part]
+        if len(others):
+            start, end = (self._timeline.tasks[name].to_numpy() for name in ("start_ns", "end_ns"))
+            near = (end[others] > start[own].min()) & (start[others] < end[own].max())
+            rows = np.sort(np.concatenate([own, others[near].astype(np.int32)]), kind="stable")
         known = {**self._known, passes: self._passes(part, rows)}
-        mine = np.where(self._owner[rows] == part, rows, NOBODY)
+        mine = np.where(self._owner[rows] == part, rows, NOBODY) if len(others) else rows
         return told(self._timeline.of_rows(rows), known), mine
 
     def _passes(self, part: int, rows: Ints) -> pl.DataFrame:
