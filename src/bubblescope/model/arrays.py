@@ -78,7 +78,9 @@ def at_once(
         most: How many may be worked on at once, where each takes much memory.
     """
     allowed = os.environ.get("POLARS_MAX_THREADS", "")
-    available = getattr(_own, "threads", None) or min(int(allowed) if allowed.isdecimal() else cores(), cores())
+    available = getattr(_own, "threads", None) or min(
+        int(allowed) if allowed.isdecimal() else cores(), cores()
+    )
     workers = min(len(items), available if most is None else most, available)
     if workers < 2:
         return [work(item) for item in items]

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from bubblescope.model.arrays import in_blocks
+from bubblescope.model.arrays import at_once, in_blocks
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.kinds import BACKWARDS, Kind, Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
@@ -37,7 +35,10 @@ _MANY: Final = 1 << 18
 """Tasks of which not all are looked at at once."""
 
 _GROUPS: Final = 8
-"""Groups of steps that are looked at one after the other: so much less memory is needed."""
+"""Groups of steps, of which some are looked at after the others: so much less memory is needed."""
+
+_AT_ONCE: Final = 2
+"""Groups that are looked at at the same time."""
 
 
 def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
@@ -143,14 +144,14 @@ def passes(timeline: Timeline) -> pl.DataFrame:
     coordinates = timeline.ranks.select(
         "rank", pipeline=pl.struct(pl.col("dp", "tp", "cp").fill_null(-1)).rank("dense")
     )
-    fed = pl.concat(
-        [
-            feeds(
-                works.join(coordinates, on="rank", maintain_order="left"), ("step", "pipeline")
-            ).select("source", "target", "backward")
-            for works in _some_at_a_time(timeline.tasks.select(*_NEEDED), coordinates)
-        ]
-    )
+    tasks = timeline.tasks.select(*_NEEDED)
+
+    def fed_of(rows: Ints) -> pl.DataFrame:
+        works = tasks[rows].with_columns(work=pl.Series(rows, dtype=pl.UInt32))
+        works = works.join(coordinates, on="rank", maintain_order="left")
+        return feeds(works, ("step", "pipeline")).select("source", "target", "backward")
+
+    fed = pl.concat(at_once(fed_of, _some_at_a_time(tasks, coordinates), _AT_ONCE))
     # Rows are less than 2^31: as one number, both are sorted at once.
     place = fed["source"].to_numpy().astype(np.int64)
     place <<= 32
@@ -160,8 +161,8 @@ def passes(timeline: Timeline) -> pl.DataFrame:
     return pl.DataFrame([fed.drop_in_place(name).gather(order) for name in fed.columns])
 
 
-def _some_at_a_time(tasks: pl.DataFrame, coordinates: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield tasks of the compute lane with their rows as `work`, of a large run some steps at a time.
+def _some_at_a_time(tasks: pl.DataFrame, coordinates: pl.DataFrame) -> list[Ints]:
+    """Return the rows of tasks of the compute lane, of a large run some steps at a time.
 
     Steps have nothing to do with each other, but for which of several ranks is of which pipeline where
     they hold the same stage: then all are needed at once.
@@ -171,7 +172,6 @@ def _some_at_a_time(tasks: pl.DataFrame, coordinates: pl.DataFrame) -> Iterator[
         coordinates: Frame with rank and pipeline.
     """
     compute = (tasks["lane"] == Lane.COMPUTE.value).to_numpy()
-    groups: list[Ints] = []
     if tasks.height > _MANY:
         stages = [
             block.unpivot(["stage", "pair_stage"], index="rank", value_name="held")
@@ -183,13 +183,11 @@ def _some_at_a_time(tasks: pl.DataFrame, coordinates: pl.DataFrame) -> Iterator[
         step = tasks["step"].fill_null(_NO_STEP).to_numpy()
         if _held_once(held):
             known = tasks["step"].unique().fill_null(_NO_STEP).sort().to_numpy()
-            groups = np.array_split(known, min(_GROUPS, len(known)))
-    if not groups:
-        yield tasks.with_row_index("work").filter(compute)
-        return
-    for steps in groups:
-        rows = np.flatnonzero(compute & (step >= steps[0]) & (step <= steps[-1]))
-        yield tasks[rows].with_columns(work=pl.Series(rows, dtype=pl.UInt32))
+            return [
+                np.flatnonzero(compute & (step >= steps[0]) & (step <= steps[-1]))
+                for steps in np.array_split(known, min(_GROUPS, len(known)))
+            ]
+    return [np.flatnonzero(compute)]
 
 
 @remembered

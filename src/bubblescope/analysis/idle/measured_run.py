@@ -427,18 +427,7 @@ class Linked(NamedTuple):
         tasks = compared(timeline, *_NEEDED)
         if not len(tasks):
             return None
-        apart = pipelines(timeline)
-        together = not apart["pipeline"].max()
-        tasks = tasks.select(_NEEDED)
-        if together:
-            tasks = tasks.with_columns(pipeline=pl.lit(0, pl.Int32))
-        else:
-            tasks = tasks.join(apart, on="rank", maintain_order="left")
-        # Tasks of a timeline are by rank, start and end already; those without a step come last.
-        step = tasks["step"].cast(pl.Int64).fill_null(np.iinfo(np.int32).max + 1).to_numpy()
-        turn = step if together else step * (apart.height + 1) + tasks["pipeline"].to_numpy()
-        if (turn[1:] < turn[:-1]).any():
-            tasks = tasks[order_of_runs(turn)]
+        tasks = _by_step(tasks.select(_NEEDED), pipelines(timeline))
         column = _columns(tasks)
         count, step = len(tasks), column["step"]
         first = np.append(np.flatnonzero(np.diff(column["group"], prepend=-1)), count)
@@ -591,6 +580,22 @@ def _ready(free: Ints, source: Numbers, target: Numbers, arrival: Ints) -> tuple
     last = np.flatnonzero((arrival == ready[target]) & (arrival > free[target]))
     feeder[target[last]] = source[last]  # of several that arrived together, the last one
     return ready, feeder
+
+
+def _by_step(tasks: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
+    """Return tasks with their pipeline, by step and pipeline; those without a step come last.
+
+    Args:
+        tasks: By rank, start and end, as those of a timeline are.
+        apart: Frame with rank and pipeline.
+    """
+    step = tasks["step"].cast(pl.Int64).fill_null(np.iinfo(np.int32).max + 1).to_numpy()
+    if apart["pipeline"].max():
+        tasks = tasks.join(apart, on="rank", maintain_order="left")
+        turn = step * (apart.height + 1) + tasks["pipeline"].to_numpy()
+    else:
+        tasks, turn = tasks.with_columns(pipeline=pl.lit(0, pl.Int32)), step
+    return tasks[order_of_runs(turn)] if (turn[1:] < turn[:-1]).any() else tasks
 
 
 def _columns(tasks: pl.DataFrame) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.counterfactuals import mean_ns
+from bubblescope.model.arrays import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -159,11 +160,11 @@ class Sets(NamedTuple):
             causes: All that there are in the run.
         """
         everything, run = frozenset(causes), found.run
-        lengths = {
-            some: int(found.lengths_with(some).sum())
-            for size in range(len(causes))
-            for some in map(frozenset, combinations(causes, size))
-        }
+        sets = [
+            frozenset(some) for size in range(len(causes)) for some in combinations(causes, size)
+        ]
+        totals = at_once(lambda some: int(found.lengths_with(some).sum()), sets)
+        lengths = dict(zip(sets, totals, strict=True))
         lengths[everything] = int(run.as_measured.length_ns.sum())
         return cls(frozenset(run.steps), len(run.as_measured.length_ns), lengths)
 
