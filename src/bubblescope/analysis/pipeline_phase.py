@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 
-from bubblescope.model.arrays import blocks_of_ranks
+from bubblescope.model.arrays import at_once, blocks_of_ranks
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.dependencies import passes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from typing_extensions import Self
 
     from bubblescope.model.timeline import Timeline
+
+_Seen = TypeVar("_Seen")
+
+_AT_ONCE: Final = 2
+"""Blocks of tasks that are looked at at the same time."""
 
 _FORWARDS: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
 _BACKWARDS: Final = [kind.value for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT)] + _FORWARDS[1:]
@@ -76,12 +81,15 @@ class StepFacts(NamedTuple):
         tasks = tasks.select(*needed, "pair_stage", "pair_microbatch")
         wanted = of_phase(tasks)
         edges = pl.col("start_ns").min(), pl.col("end_ns").max()
-        spans, counts, ranks = [], [], []
-        for block in blocks_of_ranks(tasks):
+
+        def seen(block: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
             phase = block.filter(wanted)
-            spans.append(phase.group_by("step").agg(*edges, ranks=pl.col("rank").n_unique()))
-            counts.append(went_through(phase.drop_nulls(["step", "microbatch"])))
-            ranks.append(phase["rank"].unique())
+            spans = phase.group_by("step").agg(*edges, ranks=pl.col("rank").n_unique())
+            passed = went_through(phase.drop_nulls(["step", "microbatch"]))
+            return spans, passed, phase["rank"].unique()
+
+        found = at_once(seen, list(blocks_of_ranks(tasks)), _AT_ONCE)
+        spans, counts, ranks = zip(*found, strict=True)
         size, wholes, lacking = _passed(pl.concat(counts))
         whole = pl.concat(spans).group_by("step").agg(*edges, pl.col("ranks").sum())
         whole = whole.join(size, on="step", how="left").sort("step")
@@ -301,10 +309,13 @@ def compared(timeline: Timeline, *columns: str) -> pl.DataFrame:
     return phase.filter(pl.col("step").is_in(kept))
 
 
-def compared_by_ranks(timeline: Timeline, *columns: str) -> Iterator[pl.DataFrame]:
-    """Yield the rows of `compared` some ranks at a time, by step, rank and start.
+def seen_by_ranks(
+    look: Callable[[pl.DataFrame], _Seen], timeline: Timeline, *columns: str
+) -> list[_Seen]:
+    """Return what is seen in the rows of `compared`, of some ranks at a time.
 
     Args:
+        look: Looks at those of some ranks, by step, rank and start.
         timeline: The run.
         columns: As of `compared`; start_ns is among them.
     """
@@ -314,10 +325,13 @@ def compared_by_ranks(timeline: Timeline, *columns: str) -> Iterator[pl.DataFram
     wanted = of_phase(tasks)
     if len(facts.compared) < facts.spans.height:
         wanted &= pl.col("step").is_in(facts.compared)
-    for block in blocks_of_ranks(tasks):
+
+    def seen(block: pl.DataFrame) -> list[_Seen]:
         own = block.filter(wanted)
-        if own.height:
-            yield own.sort("step", "rank", "start_ns")
+        return [look(own.sort("step", "rank", "start_ns"))] if own.height else []
+
+    found = at_once(seen, list(blocks_of_ranks(tasks)), _AT_ONCE)
+    return [one for some in found for one in some]
 
 
 @remembered

@@ -23,7 +23,7 @@ from bubblescope.analysis.idle.slow_ranks import (
     work_by_place,
 )
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical, lengths
-from bubblescope.analysis.pipeline_phase import compared_by_ranks
+from bubblescope.analysis.pipeline_phase import seen_by_ranks
 from bubblescope.model import units
 from bubblescope.model.kinds import Kind
 
@@ -100,12 +100,14 @@ def alike(timeline: Timeline, ledger: Ledger | None = None) -> Alike:
         ledger: Why its ranks were idle, if that is known: it knows what its tasks take.
     """
     ranks = timeline.ranks.select("rank", "dp").sort("rank")
-    idle, runs = [], []
     needed = DURATION if ledger is None else ("start_ns", "end_ns")
-    for own in compared_by_ranks(timeline, *needed):
-        idle.append(idle_shares(own))
-        if ledger is None:
-            runs.append(Durations.of(own))
+
+    def seen(own: pl.DataFrame) -> tuple[pl.DataFrame, Durations | None]:
+        return idle_shares(own), Durations.of(own) if ledger is None else None
+
+    looked = seen_by_ranks(seen, timeline, *needed)
+    idle = [shares for shares, _ in looked]
+    runs = [own for _, own in looked if own is not None]
     if not idle:
         none = pl.lit(None, pl.String)
         table = ranks.with_columns(

@@ -387,8 +387,9 @@ def _of_pairs(early: pl.DataFrame, one: Ints, other: Ints) -> Ints:
         one: Numbers of clocks.
         other: Those beside them.
     """
-    count = 1 + max(int(one.max(initial=0)), int(other.max(initial=0)), early["other"].max() or 0)
-    known = early["one"].to_numpy().astype(np.int64) * count + early["other"].to_numpy()
+    ends = [early[name].to_numpy().astype(np.int64) for name in ("one", "other")]
+    count = 1 + max(int(numbers.max(initial=0)) for numbers in (one, other, *ends))
+    known = ends[0] * count + ends[1]
     order = np.argsort(known)
     pair = one.astype(np.int64) * count + other
     at = np.searchsorted(known[order], pair)

@@ -35,7 +35,7 @@ from bubblescope.analysis.idle.slow_ranks import joined_by_place, slow_ranks, wo
 from bubblescope.analysis.idle.step_groups import NOBODY, StepGroups, groups_of
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical
 from bubblescope.analysis.idle.whole_run_facts import Known, Ways, still_before
-from bubblescope.analysis.pipeline_phase import compared_by_ranks, pipelines
+from bubblescope.analysis.pipeline_phase import pipelines, seen_by_ranks
 from bubblescope.model.arrays import at_once, give_back
 from bubblescope.model.extents import extents
 
@@ -176,12 +176,14 @@ def _of_each(
 
 def _known(timeline: Timeline, parts: StepGroups) -> Known | None:
     """Return what groups of steps are told of each other; None if there are no pipeline tasks."""
-    spans, medians = [], []
-    for own in compared_by_ranks(closed(timeline), *DURATION):
-        spans.append(extents(own, "rank", "step"))
-        medians.append(Medians.of(Durations.of(own)))
-    if not spans:
+
+    def of_ranks(own: pl.DataFrame) -> tuple[pl.DataFrame, Medians]:
+        return extents(own, "rank", "step"), Medians.of(Durations.of(own))
+
+    found = seen_by_ranks(of_ranks, closed(timeline), *DURATION)
+    if not found:
         return None
+    spans, medians = zip(*found, strict=True)
     still = still_before(pl.concat(spans).join(pipelines(timeline), on="rank"))
 
     def ways_of(part: int) -> Ways | None:
