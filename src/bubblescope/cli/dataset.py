@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out
-from bubblescope.cli.dataset_levels import make
+from bubblescope.cli.dataset_levels import make, measure_steps
 from bubblescope.cli.help_conventions import example
 from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.reading import paths_argument, reading
@@ -118,6 +118,8 @@ def dataset(
                 made = making.make(found) if found.files else None
             if made is not None and (made.read or watch is None):
                 _said(output, made)
+            if made is not None and watch is None:
+                measure_steps(making.store, made.catalogue, workers, quiet=quiet)
             if made is not None and levels:
                 place = Levels.of(making.store, made.catalogue)
                 make(place, making.store, made.catalogue, workers, quiet=quiet)

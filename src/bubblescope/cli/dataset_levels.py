@@ -14,6 +14,7 @@ from bubblescope.cli.reading import ENOUGH
 from bubblescope.cli.worker_options import chosen
 from bubblescope.render.html.page_blocks.block_files import Levels
 from bubblescope.sources.dataset.catalogue import TASKS
+from bubblescope.sources.dataset.measures_folder import Measures
 from bubblescope.sources.dataset.store import Folder
 
 if TYPE_CHECKING:
@@ -88,8 +89,37 @@ def make(
     from bubblescope.datasets.prepared_parts import keeping  # noqa: PLC0415
     from bubblescope.render.html.page_blocks.page_facts import make_levels  # noqa: PLC0415
 
+    measures = Measures.of(store, catalogue)
     with Bar(quiet=quiet) as bar, keeping(catalogue, workers) as kept:
-        pieces = pieces_of(store, workers, kept=kept).got()
+        pieces = pieces_of(store, workers, kept=kept, measures=measures).got()
         levels = Levels(levels.store.anywhere(), levels.folder)
         folder = kept.folder if kept else None
-        make_levels(levels, pieces, Watched(workers, bar), pieces.counters(), folder=folder)
+        make_levels(
+            levels,
+            pieces,
+            Watched(workers, bar),
+            pieces.counters(),
+            folder=folder,
+            measures=measures,
+        )
+
+
+def measure_steps(store: Store, catalogue: Catalogue, workers: Engine, *, quiet: bool) -> None:
+    """Measure all steps of a dataset that is looked at in parts, if that has not been done.
+
+    Raises:
+        SourceError: It is damaged, or its ranks do not agree on what a step is.
+        EngineError: Workers died, or cannot be reached.
+        OSError: They cannot be written.
+    """
+    if sum(part.count(TASKS) for part in catalogue.parts) <= ENOUGH:
+        return
+    from bubblescope.analysis.pieces.study_of_pieces import measure  # noqa: PLC0415  slow, and seldom needed
+    from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415
+    from bubblescope.datasets.prepared_parts import keeping  # noqa: PLC0415
+
+    measures = Measures.of(store, catalogue, kept=True)
+    with Bar(quiet=quiet) as bar, keeping(catalogue, workers) as kept:
+        pieces = pieces_of(store, workers, kept=kept, measures=measures)
+        folder = kept.folder if kept else None
+        measure(pieces, Watched(workers, bar), measures, folder=folder)

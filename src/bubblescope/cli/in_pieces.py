@@ -12,6 +12,7 @@ from bubblescope.cli.reading import ENOUGH
 from bubblescope.cli.worker_options import chosen
 from bubblescope.model.provenance import Notice
 from bubblescope.sources.dataset.catalogue import CATALOGUE, TASKS, Catalogue, catalogue_of
+from bubblescope.sources.dataset.measures_folder import Measures
 from bubblescope.sources.dataset.store import is_address, store_of
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def in_pieces(
             also=also,
             explained=explained,
             replayed=None if explained else _REPLAYED,
+            measures=given.measures,
             then=partial(_sent, then),
         )
 
@@ -147,12 +149,15 @@ class _Given(NamedTuple):
         run: Who looks at them.
         folder: Where what they find is held; None if it is sent back and forth.
         executes: Whether it holds what operators executed.
+        measures: What was measured of all of it when it was made; None if a part of it is asked about,
+            or other clocks.
     """
 
     pieces: Held[Any]
     run: Watched
     folder: Path | None
     executes: bool
+    measures: Measures | None
 
 
 @contextmanager
@@ -173,11 +178,18 @@ def _pieces_of(
         chosen(options) as workers,
         keeping(catalogue, workers) as kept,
     ):
+        asked = (options["steps"], options["clock"])
+        measures = Measures.of(store, catalogue) if asked == (None, "auto") else None
         pieces = pieces_of(
-            store, workers, steps=options["steps"], clock=options["clock"], kept=kept
+            store,
+            workers,
+            steps=options["steps"],
+            clock=options["clock"],
+            kept=kept,
+            measures=measures,
         )
         folder = None if kept is None else kept.folder
-        yield _Given(pieces, Watched(workers, bar), folder, _executes(catalogue))
+        yield _Given(pieces, Watched(workers, bar), folder, _executes(catalogue), measures)
 
 
 def _to_workers(catalogue: Catalogue, table: str, options: dict[str, Any]) -> bool:

@@ -240,6 +240,10 @@ class _Group(NamedTuple):
     found: Clocks | Conflict
 
 
+CORRECTION: Final[tuple[type, ...]] = (Correction, _Group, Clocks, Conflict)
+"""What a correction is made of, besides what is known of the run."""
+
+
 def _unconnected(run: Run, clocks: int) -> Run:
     """Say that nothing tells how the clocks differ, if nobody has said so yet."""
     if any(one.code in {*_SETTLED, "clocks-disconnected"} for one in run.warnings):

@@ -44,6 +44,8 @@ from bubblescope.sources.dataset.catalogue import (
 )
 from bubblescope.sources.dataset.levels_folder import FOLDER as LEVELS
 from bubblescope.sources.dataset.levels_folder import folder_of
+from bubblescope.sources.dataset.measures_folder import FOLDER as MEASURES
+from bubblescope.sources.dataset.measures_folder import folder_of as measures_of
 from bubblescope.sources.rank_grid import groups_of_grid
 
 if TYPE_CHECKING:
@@ -316,8 +318,9 @@ class Dataset(NamedTuple):
             path = PurePosixPath(name)
             of_part = path.parts[0] in _FOLDERS and path.stem not in kept
             levels = path.parts[0] == LEVELS and not path.is_relative_to(folder_of(catalogue))
+            measures = path.parts[0] == MEASURES and not path.is_relative_to(measures_of(catalogue))
             groups = len(path.parts) == 1 and path.match(f"{_GROUPS}-*.parquet")
-            if of_part or levels or (groups and name != catalogue.groups) or _ASIDE.fullmatch(name):
+            if of_part or levels or measures or (groups and name != catalogue.groups) or _ASIDE.fullmatch(name):
                 self.store.remove(name)
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 import polars as pl
 
-from bubblescope.clocks import Correction, as_it_is, clocks_of, settled
+from bubblescope.clocks import CORRECTION, Correction, as_it_is, clocks_of, settled
 from bubblescope.clocks.tightest_pairs import Evidence
 from bubblescope.engine.remote_results import Holder
 from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.provenance import RUN
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.sources.dataset.catalogue import BY_BLOCK, NO_STEP, TASKS, Catalogue
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from bubblescope.engine import Engine
     from bubblescope.engine.remote_results import Held
     from bubblescope.model.provenance import Run
+    from bubblescope.sources.dataset.measures_folder import Measures
     from bubblescope.sources.dataset.store import Store
 
 A_PIECE: Final = 1_000_000
@@ -42,6 +44,9 @@ _OF_PARTS: Final = tuple(
 _TABLES: Final = (TASKS, *_OF_PARTS)
 _ALONG: Final = ("rank", "step", "kind", "stage", "lane", "start_ns", "end_ns", "name")
 """What is asked of ranks over all steps."""
+_CLOCKS: Final = "clocks"
+_KNOWN: Final = (*CORRECTION, *RUN)
+"""What the measures of a dataset's clocks are made of."""
 _Rows = TypeVar("_Rows")
 
 
@@ -101,10 +106,14 @@ class DatasetPieces:
         held = None if self._kept is None else self._kept.kept(self._place(index))
         if held is not None:
             return self._timeline(held)
-        made = self._settled.applied(self.recorded(index))
+        place = self._place(index)
+        made = self._joined(index, place) if self._settled.groups else None
+        if made is None:
+            made = self._settled.applied(self.recorded(index))
         if self._kept is not None:
-            self._kept.keep(self._place(index), {TASKS: made.tasks, **made.tables})
-            for name in {f"{index}", *self._cut(index)} - {self._place(index)}:
+            self._kept.keep(place, {TASKS: made.tasks, **made.tables})
+            names = {f"{index}", *self._cut(index, f"{index}"), *self._cut(index, place)}
+            for name in names - {place}:
                 self._kept.forget(name)
         return made
 
@@ -112,10 +121,10 @@ class DatasetPieces:
         """Return what a part is called where it is kept."""
         return f"{index}.settled" if self._settled.groups else f"{index}"
 
-    def _cut(self, index: int) -> list[str]:
+    def _cut(self, index: int, place: str) -> list[str]:
         """Return what a part's share of each of `cuts` is called where it is kept."""
         blocks = self._parts[index].blocks
-        return [f"{index}.{number}" for number, cut in enumerate(self._cuts) if cut.block in blocks]
+        return [f"{place}.{number}" for number, cut in enumerate(self._cuts) if cut.block in blocks]
 
     @property
     def cuts(self) -> int:
@@ -127,32 +136,61 @@ class DatasetPieces:
         if self._kept is None:
             return
         block, first, last = self._cuts[number]
+        wanted = [
+            index
+            for index, part in enumerate(self._parts)
+            if block in part.blocks and not self._kept.holds(self._place(index))
+        ]
+        if not wanted:
+            return
         files = self._tables.catalogue.parts[first:last]
         rows = {name: self._tables.rows(name, files, None, {block}) for name in _TABLES}
-        for index, part in enumerate(self._parts):
-            if block in part.blocks:
-                own = self._own(index)
-                mine = self._checked({name: frame.filter(own) for name, frame in rows.items()})
-                self._kept.keep(f"{index}.{number}", {TASKS: mine.tasks, **mine.tables})
+        for index in wanted:
+            own = self._own(index)
+            mine = self._checked({name: frame.filter(own) for name, frame in rows.items()})
+            mine = self._settled.applied(mine)
+            self._kept.keep(f"{self._place(index)}.{number}", {TASKS: mine.tasks, **mine.tables})
 
     def recorded(self, index: int) -> Timeline:
         """Return a part by the clocks of its ranks, and keep it."""
-        kept, cut = self._kept, self._cut(index)
-        held = None if kept is None else kept.kept(*(cut or [f"{index}"]))
-        unstepped = [({NO_STEP}, pl.lit(value=True))] if index == 0 and self._steps is None else []
-        if held is not None and cut:
-            beside = self._read(unstepped) if unstepped else {}
-            for name, frame in beside.items():
+        kept, place = self._kept, f"{index}"
+        if self._cut(index, place):
+            joined = self._joined(index, place)
+            if joined is not None:
+                return joined
+        else:
+            held = None if kept is None else kept.kept(place)
+            if held is not None:
+                return self._timeline(held)
+        own = (self._parts[index].blocks, self._own(index))
+        made = self._checked(self._read([own, *self._unstepped(index)]))
+        if kept is not None and not self._settled.groups:
+            kept.keep(place, {TASKS: made.tasks, **made.tables})
+        return made
+
+    def _unstepped(self, index: int) -> list[tuple[set[int], pl.Expr]]:
+        """Return where rows of a part are that are of no block, and which they are."""
+        return [({NO_STEP}, pl.lit(value=True))] if index == 0 and self._steps is None else []
+
+    def _joined(self, index: int, place: str) -> Timeline | None:
+        """Return a part of which the shares of all cuts are kept; None if they are not.
+
+        Args:
+            index: Of the part.
+            place: What it is called, as it was recorded or on one clock.
+        """
+        cut = self._cut(index, place)
+        held = self._kept.kept(*cut) if self._kept is not None and cut else None
+        if held is None:
+            return None
+        if unstepped := self._unstepped(index):
+            beside = self._checked(self._read(unstepped))
+            if place != f"{index}":
+                beside = self._settled.applied(beside)
+            for name, frame in {TASKS: beside.tasks, **beside.tables}.items():
                 if frame.height:
                     held[name] = pl.concat([held[name], frame]) if name in held else frame
-        if held is not None:
-            return self._timeline(held)
-        made = self._checked(
-            self._read([(self._parts[index].blocks, self._own(index)), *unstepped])
-        )
-        if kept is not None:
-            kept.keep(f"{index}", {TASKS: made.tasks, **made.tables})
-        return made
+        return self._timeline(held)
 
     def around(self, index: int, start_ns: int, end_ns: int) -> Timeline:
         """Return what is not among a part's own and overlaps a time."""
@@ -298,6 +336,7 @@ def pieces_of(
     clock: Literal["raw", "auto", "solve"] = "auto",
     size: int = A_PIECE,
     kept: Kept | None = None,
+    measures: Measures | None = None,
 ) -> Held[DatasetPieces]:
     """Return a dataset in pieces, on one clock, as it is held where its parts are looked at.
 
@@ -308,6 +347,8 @@ def pieces_of(
         clock: As of `bubblescope.load`.
         size: Tasks of a part or batch, about.
         kept: As of `DatasetPieces`.
+        measures: Its measures, if they count: those of its clocks, of all steps and for `auto`, spare
+            looking at all parts, and are written where they are missing and to be kept.
 
     Raises:
         SourceError: It is not finished, or damaged, or its ranks do not agree on what a step is.
@@ -321,21 +362,30 @@ def pieces_of(
     folder = None if kept is None else kept.folder
 
     holder = Holder(partial(engine.run, apart=True), folder)
-    asked = _Asked(tables, wanted, size, kept, clock)
+    whole = steps is None and clock == "auto"
+    asked = _Asked(tables, wanted, size, kept, clock, measures if whole else None)
+    settled, found = holder.put(_known_pieces, asked)
+    if not settled.nothing:
+        _refuse_odd(store, found.got())
+        return settled
     recorded, outline = holder.put(_recorded_pieces, asked)
     parts, solves, cuts = outline.got()
     recorded = recorded.shared
     holder.hold(_cut, [(recorded, number) for number in range(cuts)])
     jobs = [_Recorded(recorded, index, solves) for index in range(parts)]
     settled, found = holder.put(_settled_pieces, asked, recorded, holder.hold(_recorded, jobs))
-    odd = found.got()
+    _refuse_odd(store, found.got())
+    return settled
+
+
+def _refuse_odd(store: Store, odd: list[int]) -> None:
+    """Refuse ranks that do not agree with the others on the numbers of steps."""
     if odd:
         raise SourceError(
             str(store),
             f"{units.listed('rank', odd)} do not agree with the others on the numbers of steps; read "
             "some of them with --steps",
         )
-    return settled
 
 
 class _Asked(NamedTuple):
@@ -345,6 +395,7 @@ class _Asked(NamedTuple):
         tables: Its tables.
         steps, size, kept: As of `DatasetPieces`.
         clock: As of `pieces_of`.
+        measures: Likewise; None if they are not of what is asked.
     """
 
     tables: Tables
@@ -352,10 +403,20 @@ class _Asked(NamedTuple):
     size: int
     kept: Kept | None
     clock: Literal["raw", "auto", "solve"]
+    measures: Measures | None
 
     def pieces(self, correction: Correction) -> DatasetPieces:
         """Return it in pieces, its clocks corrected."""
         return DatasetPieces(self.tables, self.steps, correction, self.size, self.kept)
+
+
+def _known_pieces(asked: _Asked) -> tuple[DatasetPieces | None, list[int] | None]:
+    """Return what `_settled_pieces` does as its measures tell; None if there are none."""
+    found = None if asked.measures is None else asked.measures.found(_CLOCKS, _KNOWN)
+    if found is None:
+        return None, None
+    correction, odd = found
+    return asked.pieces(correction), odd
 
 
 def _recorded_pieces(asked: _Asked) -> tuple[DatasetPieces, tuple[int, bool, int]]:
@@ -429,7 +490,10 @@ def _settled_pieces(
     both = pl.concat([one.windows for one in told])
     odd = disagreeing(found.ranks, found.moved(both, "start_ns", "end_ns"))
     groups = [group._replace(pairs=group.pairs.clear()) for group in found.groups]
-    return asked.pieces(found._replace(groups=groups)), odd
+    found = found._replace(groups=groups)
+    if asked.measures is not None:
+        asked.measures.keep(_CLOCKS, (found, odd), _KNOWN)
+    return asked.pieces(found), odd
 
 
 def _most_moved_ns(settled: Correction) -> int:

@@ -64,6 +64,10 @@ class Kept(NamedTuple):
         except OSError:  # no room, or another worker was first
             shutil.rmtree(partial, ignore_errors=True)
 
+    def holds(self, name: str) -> bool:
+        """Say whether a part is kept."""
+        return (self.folder / name).is_dir()
+
     def kept(self, *names: str) -> dict[str, pl.DataFrame] | None:
         """Return the tables of a part as they were kept, without those that were empty; None if not.
 

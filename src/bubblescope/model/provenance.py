@@ -212,3 +212,9 @@ def _without_halves(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_halves(held) for held in value]
     return value
+
+
+RUN: Final[tuple[type, ...]] = (
+    *(Run, Origin, Notice, NameShape, Contents, ClockReport, RecordedStart),
+)
+"""What is known of a run is made of these."""

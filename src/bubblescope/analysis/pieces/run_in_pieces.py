@@ -37,6 +37,13 @@ class Pieces(Protocol):
     def batches(self) -> int:
         """Number of batches that all ranks are in."""
 
+    @property
+    def cuts(self) -> int:
+        """Number of stretches to `cut` before all parts are looked at, where that is less work."""
+
+    def cut(self, number: int) -> None:
+        """Take what of one stretch is of each part, so that it is at hand when they are looked at."""
+
     def part(self, index: int) -> Timeline:
         """Return all that ran on all ranks in the steps of a part.
 
@@ -102,6 +109,14 @@ class Split:
     def batches(self) -> int:
         """Number of batches of ranks."""
         return len(self._batches)
+
+    @property
+    def cuts(self) -> int:
+        """None: all of it is at hand."""
+        return 0
+
+    def cut(self, number: int) -> None:
+        """Do nothing."""
 
     def part(self, index: int) -> Timeline:
         """Return a part."""

@@ -32,6 +32,7 @@ class Looking(Holder):
         pieces: The run.
         parts: The steps of each part.
         batches: Number of batches of ranks.
+        cuts: As of `Pieces`.
         told: What parts are told of the whole.
     """
 
@@ -40,7 +41,7 @@ class Looking(Holder):
     ) -> None:
         super().__init__(run, folder)
         self.pieces = pieces if isinstance(pieces, Held) else Held.of(pieces, folder)
-        self.parts, self.batches = self.ask(_outline, self.pieces)
+        self.parts, self.batches, self.cuts = self.ask(_outline, self.pieces)
         self.told: Held[scans.Told] = Held({})
 
     def look(
@@ -63,6 +64,19 @@ class Looking(Holder):
         parts = enumerate(self.parts)
         return next(index for index, steps in parts if step in steps or not steps)
 
+    def make_ready(self, at: Sequence[int] | None) -> None:
+        """Have parts that are about to be looked at put in order, where they can be kept so.
+
+        Args:
+            at: Which parts; all if None.
+        """
+        if self._folder is None:
+            return
+        if at is None:
+            pieces: Any = self.pieces.shared
+            self.hold(_cut, [(pieces, number) for number in range(self.cuts)])
+        self.look(_ready, at=at)
+
     def tell_pipelines(self) -> None:
         """Tell parts which pipelines there are, once they are told what whole steps tell."""
         step = self.ask(_overlapping, self.told)
@@ -70,8 +84,17 @@ class Looking(Holder):
         [self.told] = self.put(_with_pipelines, self.told, apart)
 
 
-def _outline(pieces: Pieces) -> tuple[list[Sequence[int]], int]:
-    return list(pieces.parts), pieces.batches
+def _outline(pieces: Pieces) -> tuple[list[Sequence[int]], int, int]:
+    return list(pieces.parts), pieces.batches, pieces.cuts
+
+
+def _cut(job: tuple[Pieces, int]) -> None:
+    pieces, number = job
+    pieces.cut(number)
+
+
+def _ready(job: scans.OfPart) -> None:
+    job.pieces.part(job.number)
 
 
 def _overlapping(known: scans.Told) -> tuple[int | None] | None:

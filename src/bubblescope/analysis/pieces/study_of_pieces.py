@@ -25,6 +25,7 @@ from bubblescope.analysis.losses import Losses, Lost, losses_of
 from bubblescope.analysis.outside_passes import Names, names_of
 from bubblescope.analysis.overview import Kinds, Overview, evenly
 from bubblescope.analysis.pieces import scans
+from bubblescope.analysis.pieces.measures import Alone, Measured
 from bubblescope.analysis.pieces.run_in_pieces import here
 from bubblescope.analysis.pieces.scanning import Looking
 from bubblescope.analysis.pipeline_phase import StepFacts, pipelines, step_facts
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.analysis.idle.causes import Cause
+    from bubblescope.analysis.pieces.measures import Stored
     from bubblescope.analysis.pieces.run_in_pieces import Pieces, Runs
     from bubblescope.analysis.schedule.recognise import Choice, Recognition
     from bubblescope.schedules.plan import Plan
@@ -111,6 +113,7 @@ def study_of(
     explained: bool = True,
     replayed: int | None = None,
     keeping: Callable[[Overview], scans.Keeps] | None = None,
+    measures: Stored | None = None,
     then: Callable[[Found], Answer] = _itself,
 ) -> Answer:
     """Look at a run part by part.
@@ -127,31 +130,31 @@ def study_of(
             steps (`bubblescope.analysis.rates.BubbleRates.replayed`).
         keeping: Returns what is to keep what is worked out of each part, given how much there is of
             the run; None if nothing is kept.
+        measures: What was measured of all of its steps before, by `measure`; None if nothing was.
         then: What is wanted of it, worked out where looks are taken; all of it by default.
 
     Raises:
         Whatever an engine, a part or `then` raises.
     """
-    study = _Study(pieces, run, folder)
+    study = _Study(pieces, run, folder, None if also else measures)
     return study.answered(also, keeping, then, explained=explained, replayed=replayed)
 
 
-class _Alone(NamedTuple):
-    """What parts tell by themselves, put together.
+def measure(
+    pieces: Pieces | Held[Pieces], run: Runs, measures: Stored, *, folder: Path | None = None
+) -> None:
+    """Measure all steps of a run part by part, so that `study_of` need look at those it replays only.
 
-    Attributes:
-        overview: How much there is.
-        lengths: How long tasks are.
-        windows: As `bubblescope.analysis.step_lengths.step_windows` returns them.
-        starts: As `bubblescope.analysis.wall_clock.step_starts` returns them.
-        spent: What devices spent time on.
+    Args:
+        pieces: As of `study_of`; likewise the others.
+        run: Likewise.
+        measures: Where to; nothing is done if they are there.
+        folder: Likewise.
+
+    Raises:
+        Whatever an engine, a part or the place raises.
     """
-
-    overview: Overview
-    lengths: Kinds
-    windows: pl.DataFrame
-    starts: pl.DataFrame
-    spent: Spent
+    _Study(pieces, run, folder, measures).measure()
 
 
 class _Asked(NamedTuple):
@@ -212,6 +215,39 @@ class _Replays(NamedTuple):
 class _Study(Looking):
     """The looks that `study_of` takes."""
 
+    def __init__(
+        self,
+        pieces: Pieces | Held[Pieces],
+        run: Runs,
+        folder: Path | None,
+        measures: Stored | None,
+    ) -> None:
+        super().__init__(pieces, run, folder)
+        self._measures = measures
+
+    def measure(self) -> None:
+        """Measure all steps; see `measure`."""
+        if self.ask(_is_measured, self._measures):
+            return
+        self.told, alone = self.put(_alone, self.pieces, self.look(scans.first))
+        asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, None)
+        self.tell_pipelines()
+        choice, rated = self._rated(alone, asked, ())
+        whole = None
+        if not asked.budgeted:
+            [spans] = self.put(_spans, self.told, alone, rated.rates)
+            whole = None if spans.nothing else self.look(scans.whole, spans)
+        self.ask(_measured, self._measures, self.told, alone, rated, whole)
+
+    def _rated(
+        self, alone: Held[Alone], asked: _Asked, also: Sequence[Plan]
+    ) -> tuple[Held[Choice | None], _Rated]:
+        """Look at how parts follow a plan, and measure them."""
+        choice = self._choice(asked.telling, also)
+        second = self.look(scans.second, (choice, asked.middles))
+        self.told, *made = self.put(_rated, self.pieces, self.told, alone, choice, second)
+        return choice, _Rated(*made)
+
     def answered(
         self,
         also: Sequence[Plan],
@@ -222,16 +258,23 @@ class _Study(Looking):
         replayed: int | None,
     ) -> Answer:
         """Look until all is known; see `study_of`."""
-        self.told, alone = self.put(_alone, self.pieces, self.look(scans.first))
-        asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, replayed)
-        self.tell_pipelines()
-        choice = self._choice(asked.telling, also)
-        second = self.look(scans.second, (choice, asked.middles))
-        self.told, *made = self.put(_rated, self.pieces, self.told, alone, choice, second)
-        rated = _Rated(*made)
+        known, alone, measured, wall = self.put(_measured_before, self.pieces, self._measures)
+        if not measured.nothing:
+            self.told = known
+            asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, replayed)
+            self.make_ready(asked.sampled)
+            choice = self._choice(asked.telling, also)
+            self.told, *made = self.put(_rated_before, self.pieces, self.told, choice, measured)
+            rated = _Rated(*made)
+        else:
+            self.told, alone = self.put(_alone, self.pieces, self.look(scans.first))
+            asked = self.ask(_asked, self.pieces, self.told, alone, replayed)
+            self.tell_pipelines()
+            choice, rated = self._rated(alone, asked, also)
         more = self._replayed(choice, rated, asked.sampled, explained=explained)
         keeps = keeping and keeping(self.ask(_overview, alone))
-        found = self._looked_at(alone, asked, rated, more._replace(keeps=keeps))
+        before = None if wall.nothing else [wall]
+        found = self._looked_at(alone, asked, rated, more._replace(keeps=keeps), before)
         given = (
             self.pieces,
             self.told,
@@ -270,9 +313,22 @@ class _Study(Looking):
         return scans.Replayed(choice, rated.whole, done, known, pipelined, explained)
 
     def _looked_at(
-        self, alone: Held[_Alone], asked: _Asked, rated: _Rated, more: scans.Replayed
+        self,
+        alone: Held[Alone],
+        asked: _Asked,
+        rated: _Rated,
+        more: scans.Replayed,
+        before: list[Held[pl.DataFrame | None]] | None,
     ) -> _Replays:
-        """Replay parts, and look at what that shows."""
+        """Replay parts, and look at what that shows.
+
+        Args:
+            alone: What parts tell by themselves.
+            asked: What of it says where to look.
+            rated: What is measured of them.
+            more: What they are told for that.
+            before: What ranks were in in whole steps, if it was measured before.
+        """
         fourth = self.look(scans.fourth, more, asked.sampled)
         ledger, ideal = self.put(_ledger, fourth, more.known)
         drawn: list[Held[pl.DataFrame]] = []
@@ -283,7 +339,8 @@ class _Study(Looking):
         whole: list[Held[pl.DataFrame | None]] = []
         if not (ledger.nothing or asked.budgeted):
             [spans] = self.put(_spans, self.told, alone, rated.rates)
-            whole = [] if spans.nothing else self.look(scans.whole, spans)
+            if not spans.nothing:
+                whole = self.look(scans.whole, spans) if before is None else before
         sets: list[Held[Sets]] = []
         if more.explained and not ledger.nothing:
             steps, present = self.ask(_telling, fourth, ledger)
@@ -292,7 +349,7 @@ class _Study(Looking):
         return _Replays(fourth, ledger, ideal, drawn, spans, whole, sets)
 
 
-def _alone(pieces: Pieces, first: Sequence[scans.First]) -> tuple[scans.Told, _Alone]:
+def _alone(pieces: Pieces, first: Sequence[scans.First]) -> tuple[scans.Told, Alone]:
     """Put together what parts tell by themselves, of which all are told something."""
     numbers = Seen.joined([one.seen for one in first])
     known: scans.Told = {
@@ -301,7 +358,7 @@ def _alone(pieces: Pieces, first: Sequence[scans.First]) -> tuple[scans.Told, _A
         stages_held: numbers.held(pieces.ranks),
         names_of: Names.joined([one.names for one in first]),
     }
-    return known, _Alone(
+    return known, Alone(
         Overview.joined([one.overview for one in first]),
         Kinds.joined([one.kinds for one in first]),
         closed(pl.concat([one.edges for one in first])),
@@ -310,7 +367,58 @@ def _alone(pieces: Pieces, first: Sequence[scans.First]) -> tuple[scans.Told, _A
     )
 
 
-def _asked(pieces: Pieces, known: scans.Told, alone: _Alone, replayed: int | None) -> _Asked:
+def _is_measured(measures: Stored) -> bool:
+    return Measured.found(measures) is not None
+
+
+def _measured(
+    measures: Stored,
+    known: scans.Told,
+    alone: Alone,
+    rated: _Rated,
+    whole: Sequence[pl.DataFrame | None] | None,
+) -> None:
+    """Keep what was measured of all steps."""
+    wall = None if whole is None else _of_ranks(whole)
+    of = known[step_facts], known[seen], known[names_of], known[pipelines], known[rounds]
+    found: Followed | None = rated.whole
+    Measured(*of, alone, rated.rates, rated.kinds, found, wall).keep(measures)
+
+
+def _measured_before(
+    pieces: Pieces, measures: Stored | None
+) -> tuple[scans.Told | None, Alone | None, Measured | None, pl.DataFrame | None]:
+    """Return what was measured before: what parts are told, what they tell alone, all, whole steps."""
+    found = None if measures is None else Measured.found(measures)
+    if found is None:
+        return None, None, None, None
+    known: scans.Told = {
+        step_facts: found.facts,
+        seen: found.numbers,
+        stages_held: found.numbers.held(pieces.ranks),
+        names_of: found.names,
+        pipelines: found.pipelines,
+    }
+    return known, found.alone, found, found.wall
+
+
+def _rated_before(
+    pieces: Pieces, known: scans.Told, choice: Choice | None, found: Measured
+) -> tuple[Any, ...]:
+    """Return what `_rated` does, of what was measured before."""
+    recognition = None
+    if choice is not None and found.followed is not None:
+        recognition = followed(_bare(pieces, known), choice, found.followed)
+    return (
+        {**known, rounds: found.rounds},
+        found.rates,
+        found.kinds,
+        found.followed,
+        recognition,
+    )
+
+
+def _asked(pieces: Pieces, known: scans.Told, alone: Alone, replayed: int | None) -> _Asked:
     overview = alone.overview
     step = overview.typical(common_clock=pieces.run.common_clock)
     typical = None
@@ -339,7 +447,7 @@ def _sampled(pieces: Pieces, known: scans.Told, tasks: int, replayed: int) -> li
     return [parts[(2 * at + 1) * len(parts) // (2 * count)] for at in range(count)]
 
 
-def _overview(alone: _Alone) -> Overview:
+def _overview(alone: Alone) -> Overview:
     return alone.overview
 
 
@@ -351,7 +459,7 @@ def _bare(pieces: Pieces, known: scans.Told) -> Timeline:
 def _rated(
     pieces: Pieces,
     known: scans.Told,
-    alone: _Alone,
+    alone: Alone,
     choice: Choice | None,
     second: Sequence[scans.Second],
 ) -> tuple[Any, ...]:
@@ -422,7 +530,7 @@ def _ledger(
     return ledger, Ideal(pl.concat(steps).sort("step"), pl.concat(own), sum(imputed), None)
 
 
-def _spans(known: scans.Told, alone: _Alone, rates: pl.DataFrame) -> tuple[scans.Spans | None]:
+def _spans(known: scans.Told, alone: Alone, rates: pl.DataFrame) -> tuple[scans.Spans | None]:
     """Return when steps were that are whole, and pipeline phases; None without any such."""
     steps = whole_steps(alone.starts).filter(~pl.col("step").is_in(known[step_facts].cut))
     if not steps.height:
@@ -453,7 +561,7 @@ def _concluded(
     then: Callable[[Found], Answer],
     pieces: Pieces,
     known: scans.Told,
-    alone: _Alone,
+    alone: Alone,
     sampled: Sequence[int] | None,
     rated: _Rated,
     found: _Replays,
@@ -501,6 +609,10 @@ def _concluded(
 def _wall(found: _Replays) -> WallClock | None:
     if found.spans is None:
         return None
-    table = pl.concat([one for one in found.whole if one is not None])
-    table = table.group_by("rank", "what").agg(pl.col("spent_ns", "phase_ns").sum())
-    return WallClock(found.spans.steps, table)
+    return WallClock(found.spans.steps, _of_ranks(found.whole))
+
+
+def _of_ranks(whole: Sequence[pl.DataFrame | None]) -> pl.DataFrame:
+    """Return what ranks were in in the whole steps of several parts."""
+    table = pl.concat([one for one in whole if one is not None])
+    return table.group_by("rank", "what").agg(pl.col("spent_ns", "phase_ns").sum())

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.overview import Overview
+    from bubblescope.analysis.pieces.measures import Stored
     from bubblescope.analysis.pieces.run_in_pieces import Pieces, Runs
     from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.analysis.rank_standing import Alike
@@ -57,6 +58,7 @@ def make_levels(
     counters: pl.DataFrame,
     *,
     folder: Path | None = None,
+    measures: Stored | None = None,
 ) -> None:
     """Work out what the page of a run shows, and write it.
 
@@ -66,6 +68,7 @@ def make_levels(
         run: What runs looks at its parts.
         counters: Its counters, on its clock, as of a timeline.
         folder: As of `bubblescope.analysis.pieces.study_of_pieces.study_of`.
+        measures: Likewise.
 
     Raises:
         Whatever an engine or a part raises.
@@ -79,7 +82,9 @@ def make_levels(
 
     # The list is sent when the keeper is in it; who asked holds nothing that is as long as the run.
     then = partial(_laid_down, keepers, pieces.parts, counters)
-    index = study_of(pieces, run, folder=folder, keeping=keeping, then=then)
+    index = study_of(
+        pieces, run, folder=folder, keeping=keeping, measures=measures, then=then
+    )
     for _ in run(_look_over, [_Looking(levels, index)]):
         levels.write(INDEX, index)
 
