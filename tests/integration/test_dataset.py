@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +29,7 @@ from ascend_maker import Profile, sizes
 from bubblescope import SourceError, Timeline, TimelineError, sources
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.pieces.kernels_of_pieces import kernels_of
-from bubblescope.analysis.pieces.study_of_pieces import study_of
+from bubblescope.analysis.pieces.study_of_pieces import measure, study_of
 from bubblescope.cli.in_pieces import Watched
 from bubblescope.datasets.building import Dataset, DatasetError
 from bubblescope.datasets.dataset_pieces import pieces_of
@@ -40,6 +42,7 @@ from bubblescope.render.text.report import Report
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
 from bubblescope.sources.dataset.catalogue import catalogue_of
+from bubblescope.sources.dataset.measures_folder import Measures
 from bubblescope.sources.dataset.store import store_of
 from commands import called
 from dealt_runs import disturbed
@@ -587,6 +590,107 @@ class Elsewhere:
         return False
 
 
+class Counted:
+    """Workers of which it is known what they did, and how often."""
+
+    def __init__(self):
+        self.did = Counter()
+
+    def run(self, work, jobs, **_):
+        did = work.args[0] if isinstance(work, partial) else work
+        self.did[(did.func if isinstance(did, partial) else did).__name__] += len(jobs)
+        yield from sent(work, jobs)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_measures_of_a_dataset_spare_looks_and_change_no_answer(tmp_path, seed):
+    run = random_run(seed).timeline
+    run = disturbed(run, seed) if seed % 3 else run
+    root = tmp_path / "set"
+    dataset(root, *saved(run, tmp_path / "traces"), batch=2, block_steps=1 + seed % 3)
+    store, catalogue = store_of(root), catalogue_of(store_of(root))
+    whole = sources.load(root)
+    size = int(np.random.default_rng(seed).integers(1, max(2, len(whole))))
+    with keeping(catalogue, engine()) as kept:
+        pieces = pieces_of(store, Counted(), size=size, kept=kept)
+        plain = study_of(pieces, sent, folder=kept.folder)
+    with keeping(catalogue, engine()) as kept:
+        measures = Measures.of(store, catalogue, kept=True)
+        pieces = pieces_of(store, Counted(), size=size, kept=kept, measures=measures)
+        measure(pieces, sent, measures, folder=kept.folder)
+    for held in (True, False):  # parts that are kept, and such that are read each time
+        with keeping(catalogue, engine()) as kept:
+            workers, folder = Counted(), kept.folder if held else None
+            pieces = pieces_of(
+                store, workers, size=size, kept=kept if held else None, measures=measures
+            )
+            assert set(workers.did) == {"_known_pieces"}
+            assert pieces.got().ranks.equals(whole.ranks)
+            assert pieces.got().run.clock == whole.run.clock
+            parts = [pieces.got().part(index) for index in range(len(pieces.got().parts))]
+            both = pl.concat([part.tasks for part in parts])
+            by = ["rank", "lane", "start_ns", "end_ns"]
+            assert both.sort(by).equals(whole.tasks.sort(by))
+            found = study_of(pieces, workers.run, folder=folder, measures=measures)
+            assert not {"first", "second", "whole", "_recorded"} & {*workers.did}
+            mine, its = Report.of_pieces(found).to_dict(), Report.of(whole).to_dict()
+            assert _plain(mine) == _plain(its) == _plain(Report.of_pieces(plain).to_dict())
+            if found.study.ledger is not None:
+                assert str(Explanation.of_pieces(found)) == str(Explanation.of(whole))
+    # Of some steps nothing was measured.
+    workers, some = Counted(), [range(whole.steps[0], whole.steps[0] + 1)] if whole.steps else None
+    if some is not None:
+        pieces_of(store, workers, steps=some, measures=measures)
+        assert workers.did["_recorded"]
+
+
+def test_measures_are_made_with_large_datasets_and_made_anew_where_they_do_not_fit(
+    tmp_path, monkeypatch
+):
+    run = Job(generate("1f1b", 2, 4), replicas=2, steps=6, jitter=0.1, seed=4).play()
+    root, traces = tmp_path / "set", tmp_path / "traces"
+    files = saved(run, traces)
+    assert called("dataset", *files, "-o", root, "-q", cwd=tmp_path).returncode == 0
+    assert not (root / "measures").exists()
+    whole = {name: called(name, root, "-q", cwd=tmp_path) for name in ("report", "why")}
+    for module in ("in_pieces", "reading", "dataset_levels"):
+        monkeypatch.setattr(f"bubblescope.cli.{module}.ENOUGH", len(run) // 4)
+    for name, one in whole.items():  # of an earlier version
+        assert called(name, root, "-q", cwd=tmp_path).stdout == one.stdout
+    assert called("dataset", *files, "-o", root, "-q", cwd=tmp_path).returncode == 0
+    made = sorted(path.name for path in (root / "measures").glob("*/*"))
+    assert made == ["clocks.values", "steps.values"]
+    [folder] = (root / "measures").iterdir()
+    for name, one in whole.items():
+        assert called(name, root, "-q", cwd=tmp_path).stdout == one.stdout
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+        for name, one in whole.items():  # damaged
+            asked = called(name, root, "-q", cwd=tmp_path)
+            assert (asked.returncode, asked.stdout) == (0, one.stdout), asked.stderr
+    monkeypatch.setattr("bubblescope.sources.dataset.measures_folder.__version__", "0.0.1")
+    assert Measures.of(store_of(root), catalogue_of(store_of(root))).folder != folder.name
+    monkeypatch.undo()
+    monkeypatch.setattr("bubblescope.cli.dataset_levels.ENOUGH", len(run) // 4)
+    fewer = tmp_path / "growing"
+    for some in (files[:2], files):
+        assert called("dataset", *some, "-o", fewer, "-q", cwd=tmp_path).returncode == 0
+        [only] = (fewer / "measures").iterdir()  # those of what it was are removed
+    assert len([*only.iterdir()]) == 2
+
+
+def test_a_dataset_whose_ranks_disagree_on_steps_is_whole_without_measures(tmp_path, monkeypatch):
+    run = Job(generate("1f1b", 2, 4), replicas=1, steps=6, seed=4).play()
+    off = pl.when(pl.col("rank") == 1).then(pl.col("step") + 1).otherwise("step")
+    run = Timeline(run.tasks.with_columns(step=off.cast(pl.Int32)), run.ranks, run.run)
+    monkeypatch.setattr("bubblescope.cli.dataset_levels.ENOUGH", len(run) // 4)
+    files = saved(run, tmp_path / "traces")
+    made = called("dataset", *files, "-o", tmp_path / "set", "-q", cwd=tmp_path)
+    assert made.returncode == 0
+    assert "were not measured" in made.stderr
+    assert catalogue_of(store_of(tmp_path / "set")).finished
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_clocks_are_corrected_in_pieces_as_they_are_at_once(tmp_path, seed):
     """To the nanosecond: clocks that are off and drift, of parts of one step or of several."""
@@ -611,6 +715,17 @@ def test_clocks_are_corrected_in_pieces_as_they_are_at_once(tmp_path, seed):
         pieces = held.got()
         parts = [pieces.part(index) for index in range(len(pieces.parts))]
         again = [pieces.part(index) for index in range(len(pieces.parts))]
+    # As `auto` does it, whose measures are kept: once of each file, on one clock at once.
+    measures = Measures.of(store_of(root), catalogue_of(store_of(root)), kept=True)
+    for _ in range(2):
+        with keeping(catalogue_of(store_of(root)), engine()) as kept:
+            held = pieces_of(
+                store_of(root), engine(workers=1), size=size, kept=kept, measures=measures
+            ).got()
+            for cut in range(held.cuts):
+                held.cut(cut)
+            mine = [held.part(index) for index in range(len(held.parts))]
+        assert all(part.tasks.equals(one.tasks) for part, one in zip(parts, mine, strict=True))
     assert pieces.run.clock == whole.run.clock
     assert pieces.ranks.equals(whole.ranks)
     assert all(part.tasks.equals(other.tasks) for part, other in zip(parts, again, strict=True))

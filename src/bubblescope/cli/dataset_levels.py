@@ -12,6 +12,7 @@ from bubblescope.cli.console import Bar, err
 from bubblescope.cli.in_pieces import Watched, given_dataset
 from bubblescope.cli.reading import ENOUGH
 from bubblescope.cli.worker_options import chosen
+from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.html.page_blocks.block_files import Levels
 from bubblescope.sources.dataset.catalogue import TASKS
 from bubblescope.sources.dataset.measures_folder import Measures
@@ -107,9 +108,10 @@ def make(
 def measure_steps(store: Store, catalogue: Catalogue, workers: Engine, *, quiet: bool) -> None:
     """Measure all steps of a dataset that is looked at in parts, if that has not been done.
 
+    Where it cannot be done, such as where ranks do not agree on what a step is, that is said: the dataset
+    is whole without.
+
     Raises:
-        SourceError: It is damaged, or its ranks do not agree on what a step is.
-        EngineError: Workers died, or cannot be reached.
         OSError: They cannot be written.
     """
     if sum(part.count(TASKS) for part in catalogue.parts) <= ENOUGH:
@@ -119,7 +121,11 @@ def measure_steps(store: Store, catalogue: Catalogue, workers: Engine, *, quiet:
     from bubblescope.datasets.prepared_parts import keeping  # noqa: PLC0415
 
     measures = Measures.of(store, catalogue, kept=True)
-    with Bar(quiet=quiet) as bar, keeping(catalogue, workers) as kept:
-        pieces = pieces_of(store, workers, kept=kept, measures=measures)
-        folder = kept.folder if kept else None
-        measure(pieces, Watched(workers, bar), measures, folder=folder)
+    try:
+        with Bar(quiet=quiet) as bar, keeping(catalogue, workers) as kept:
+            pieces = pieces_of(store, workers, kept=kept, measures=measures)
+            folder = kept.folder if kept else None
+            measure(pieces, Watched(workers, bar), measures, folder=folder)
+    except BubblescopeError as error:
+        text = f"the steps of {store} were not measured, so every question does that: {error}"
+        err.print(Text.assemble(("note     ", "dim"), text), soft_wrap=True)

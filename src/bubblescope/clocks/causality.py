@@ -44,25 +44,25 @@ def _passes(timeline: Timeline, clock: pl.Series) -> pl.DataFrame:
     Of an overlapped pair no one knows when either half ran: its forward is taken to end no sooner
     than the whole starts, and to start no later than the whole ends.
     """
-    both = pl.col("kind") == Kind.FORWARD_BACKWARD.value
     tasks = timeline.tasks
     pairs = passes(timeline).select("source", "target")
-    pairs = pairs.filter(clock.gather(pairs["source"]) != clock.gather(pairs["target"]))
-    columns = tasks.select("rank", "step", "kind", "start_ns", "end_ns")
-    source, target = columns[pairs["source"]], columns[pairs["target"]]
+    apart = clock.gather(pairs["source"]) != clock.gather(pairs["target"])
+    if not apart.all(ignore_nulls=False):
+        pairs = pairs.filter(apart)
+    source, target = pairs
+    before, after = tasks["end_ns"], tasks["start_ns"]
+    both = tasks["kind"] == Kind.FORWARD_BACKWARD.value
+    if both.any():
+        before, after = after.zip_with(both, before), before.zip_with(both, after)
     return pl.DataFrame(
         {
-            "step": source["step"],
-            "a": source["rank"],
-            "b": target["rank"],
-            "before_ns": source.select(
-                pl.when(both).then("start_ns").otherwise("end_ns")
-            ).to_series(),
-            "after_ns": target.select(
-                pl.when(both).then("end_ns").otherwise("start_ns")
-            ).to_series(),
-            "cause": pairs["source"],
-            "effect": pairs["target"],
+            "step": tasks["step"].gather(source),
+            "a": tasks["rank"].gather(source),
+            "b": tasks["rank"].gather(target),
+            "before_ns": before.gather(source),
+            "after_ns": after.gather(target),
+            "cause": source,
+            "effect": target,
         }
     )
 
