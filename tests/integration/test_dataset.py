@@ -29,6 +29,7 @@ from ascend_maker import Profile, sizes
 from bubblescope import SourceError, Timeline, TimelineError, sources
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.pieces.kernels_of_pieces import kernels_of
+from bubblescope.analysis.pieces.stragglers_of_pieces import stragglers_of
 from bubblescope.analysis.pieces.study_of_pieces import measure, study_of
 from bubblescope.cli.in_pieces import Watched
 from bubblescope.datasets.building import Dataset, DatasetError
@@ -39,6 +40,7 @@ from bubblescope.model.provenance import Notice, Origin, Run
 from bubblescope.record import Recorder
 from bubblescope.render.text.kernels import Kernels
 from bubblescope.render.text.report import Report
+from bubblescope.render.text.stragglers import Stragglers
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
 from bubblescope.sources.dataset.catalogue import catalogue_of
@@ -614,6 +616,7 @@ def test_measures_of_a_dataset_spare_looks_and_change_no_answer(tmp_path, seed):
     with keeping(catalogue, engine()) as kept:
         pieces = pieces_of(store, Counted(), size=size, kept=kept)
         plain = study_of(pieces, sent, folder=kept.folder)
+        usual = stragglers_of(pieces, sent, folder=kept.folder, then=_slowed)
     with keeping(catalogue, engine()) as kept:
         measures = Measures.of(store, catalogue, kept=True)
         pieces = pieces_of(store, Counted(), size=size, kept=kept, measures=measures)
@@ -637,6 +640,10 @@ def test_measures_of_a_dataset_spare_looks_and_change_no_answer(tmp_path, seed):
             assert _plain(mine) == _plain(its) == _plain(Report.of_pieces(plain).to_dict())
             if found.study.ledger is not None:
                 assert str(Explanation.of_pieces(found)) == str(Explanation.of(whole))
+            told = stragglers_of(pieces, workers.run, folder=folder, then=_slowed)
+            assert told == usual
+            # With room, every file is read once.
+            assert bool(workers.did["_cut"]) == (held and pieces.got().cuts > 0)
     # Of some steps nothing was measured.
     workers, some = Counted(), [range(whole.steps[0], whole.steps[0] + 1)] if whole.steps else None
     if some is not None:
@@ -653,8 +660,8 @@ def test_measures_are_made_with_large_datasets_and_made_anew_where_they_do_not_f
     assert called("dataset", *files, "-o", root, "-q", cwd=tmp_path).returncode == 0
     assert not (root / "measures").exists()
     whole = {name: called(name, root, "-q", cwd=tmp_path) for name in ("report", "why")}
-    for module in ("in_pieces", "reading", "dataset_levels"):
-        monkeypatch.setattr(f"bubblescope.cli.{module}.ENOUGH", len(run) // 4)
+    for one in ("in_pieces", "reading", "dataset_levels"):
+        monkeypatch.setattr(f"bubblescope.cli.{one}.ENOUGH", len(run) // 4)
     for name, one in whole.items():  # of an earlier version
         assert called(name, root, "-q", cwd=tmp_path).stdout == one.stdout
     assert called("dataset", *files, "-o", root, "-q", cwd=tmp_path).returncode == 0
@@ -738,6 +745,10 @@ def sent(work, jobs):
     """Do jobs last first, as other processes would."""
     for index in reversed(range(len(jobs))):
         yield index, pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(jobs[index])))))
+
+
+def _slowed(found):
+    return Stragglers.of_pieces(found).to_dict()
 
 
 def _report(found):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from bubblescope.engine import Engine
+    from bubblescope.engine.remote_results import Held
     from bubblescope.sources.dataset.catalogue import Catalogue
     from bubblescope.sources.dataset.store import Store
 
@@ -108,8 +109,8 @@ def make(
 def measure_steps(store: Store, catalogue: Catalogue, workers: Engine, *, quiet: bool) -> None:
     """Measure all steps of a dataset that is looked at in parts, if that has not been done.
 
-    Where it cannot be done, such as where ranks do not agree on what a step is, that is said: the dataset
-    is whole without.
+    Where it cannot be done, such as where ranks do not agree on what a step is, that is said: the
+    dataset is whole without.
 
     Raises:
         OSError: They cannot be written.
@@ -123,7 +124,7 @@ def measure_steps(store: Store, catalogue: Catalogue, workers: Engine, *, quiet:
     measures = Measures.of(store, catalogue, kept=True)
     try:
         with Bar(quiet=quiet) as bar, keeping(catalogue, workers) as kept:
-            pieces = pieces_of(store, workers, kept=kept, measures=measures)
+            pieces: Held[Any] = pieces_of(store, workers, kept=kept, measures=measures)
             folder = kept.folder if kept else None
             measure(pieces, Watched(workers, bar), measures, folder=folder)
     except BubblescopeError as error:

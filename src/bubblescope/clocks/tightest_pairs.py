@@ -161,10 +161,10 @@ def _likely(way: Ints, x: Ints, y: Ints) -> Ints:
 
 
 def _low(way: Ints, x: Ints, y: Ints) -> Mask:
-    """Mark points of stretches of a few rows that are no higher than the highest of both stretches beside.
+    """Mark points that are no higher than the highest of the few rows before, and of the few after.
 
-    These must be of the same way, the one before them and the other after. So the points are not above
-    the line between the two: no vertex is among them. One comparison each is less than `_below` takes.
+    Both must be of the same way, the one at an earlier time and the other at a later. So the points are
+    not above the line between the two: no vertex is among them. That is less work than `_below` is.
     """
     count = len(way) // _STRETCH
     low = np.zeros(len(way), bool)

@@ -320,7 +320,13 @@ class Dataset(NamedTuple):
             levels = path.parts[0] == LEVELS and not path.is_relative_to(folder_of(catalogue))
             measures = path.parts[0] == MEASURES and not path.is_relative_to(measures_of(catalogue))
             groups = len(path.parts) == 1 and path.match(f"{_GROUPS}-*.parquet")
-            if of_part or levels or measures or (groups and name != catalogue.groups) or _ASIDE.fullmatch(name):
+            if (
+                of_part
+                or levels
+                or measures
+                or (groups and name != catalogue.groups)
+                or _ASIDE.fullmatch(name)
+            ):
                 self.store.remove(name)
 
 

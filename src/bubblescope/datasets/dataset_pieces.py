@@ -139,7 +139,9 @@ class DatasetPieces:
         wanted = [
             index
             for index, part in enumerate(self._parts)
-            if block in part.blocks and not self._kept.holds(self._place(index))
+            if block in part.blocks
+            and not self._kept.holds(self._place(index))
+            and not self._kept.holds(f"{index}.{number}")  # by the clocks of its ranks
         ]
         if not wanted:
             return

@@ -1,7 +1,7 @@
 """Values that were worked out, as bytes: numbers, texts, tables, and records of these.
 
-They are for whom works the same out again with the same version of bubblescope. Reading them runs nothing:
-records are of the types that the reader names.
+They are for the version of bubblescope that wrote them, which would else work them out again. Reading
+them runs nothing: records are of the types that the reader names.
 """
 
 from __future__ import annotations
@@ -71,14 +71,8 @@ def _plain(value: Any, names: dict[type, str]) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, pl.DataFrame):
-        return [_TABLE, _ipc(value)]
-    if isinstance(value, pl.Series):
-        return [_COLUMN, _ipc(value.to_frame())]
-    if isinstance(value, np.ndarray):
-        whole = io.BytesIO()
-        np.save(whole, value, allow_pickle=False)
-        return [_ARRAY, whole.getvalue()]
+    if isinstance(value, pl.DataFrame | pl.Series | np.ndarray):
+        return _columns(value)
     if (name := names.get(type(value))) is not None:
         fields = _fields(type(value))
         held = [_plain(getattr(value, field), names) for field in fields]
@@ -89,6 +83,17 @@ def _plain(value: Any, names: dict[type, str]) -> Any:
         if type(value) is kind:
             return [sort, [_plain(one, names) for one in value]]
     raise TypeError(f"cannot be stored: {type(value).__name__}")
+
+
+def _columns(value: pl.DataFrame | pl.Series | np.ndarray[Any, Any]) -> list[Any]:
+    """Return columns as `_plain` does."""
+    if isinstance(value, pl.DataFrame):
+        return [_TABLE, _ipc(value)]
+    if isinstance(value, pl.Series):
+        return [_COLUMN, _ipc(value.to_frame())]
+    whole = io.BytesIO()
+    np.save(whole, value, allow_pickle=False)
+    return [_ARRAY, whole.getvalue()]
 
 
 def _made(plain: Any, kinds: dict[str, type]) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-import polars as pl
-
 from bubblescope.analysis.between_rounds import Rounds
 from bubblescope.analysis.device_budget import Spent
 from bubblescope.analysis.outside_passes import Names
@@ -17,6 +15,7 @@ from bubblescope.analysis.schedule.recognise import Departure, Followed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import polars as pl
     from typing_extensions import Self
 
 

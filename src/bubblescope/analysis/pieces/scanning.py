@@ -64,7 +64,7 @@ class Looking(Holder):
         parts = enumerate(self.parts)
         return next(index for index, steps in parts if step in steps or not steps)
 
-    def make_ready(self, at: Sequence[int] | None) -> None:
+    def make_ready(self, at: Sequence[int] | None = None) -> None:
         """Have parts that are about to be looked at put in order, where they can be kept so.
 
         Args:

@@ -73,6 +73,7 @@ def stragglers_of(
         Whatever an engine, a part or `then` raises.
     """
     looking = Looking(pieces, run, folder)
+    looking.make_ready()
     [looking.told] = looking.put(_facts_of_all, looking.look(_facts))
     looking.tell_pipelines()
     laid = looking.look(_laid)

@@ -232,7 +232,7 @@ class _Study(Looking):
         self.told, alone = self.put(_alone, self.pieces, self.look(scans.first))
         asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, None)
         self.tell_pipelines()
-        choice, rated = self._rated(alone, asked, ())
+        _, rated = self._rated(alone, asked, ())
         whole = None
         if not asked.budgeted:
             [spans] = self.put(_spans, self.told, alone, rated.rates)

@@ -82,9 +82,7 @@ def make_levels(
 
     # The list is sent when the keeper is in it; who asked holds nothing that is as long as the run.
     then = partial(_laid_down, keepers, pieces.parts, counters)
-    index = study_of(
-        pieces, run, folder=folder, keeping=keeping, measures=measures, then=then
-    )
+    index = study_of(pieces, run, folder=folder, keeping=keeping, measures=measures, then=then)
     for _ in run(_look_over, [_Looking(levels, index)]):
         levels.write(INDEX, index)
 
