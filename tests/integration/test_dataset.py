@@ -689,10 +689,11 @@ def test_measures_are_made_with_large_datasets_and_made_anew_where_they_do_not_f
 def test_a_dataset_whose_ranks_disagree_on_steps_is_whole_without_measures(tmp_path, monkeypatch):
     run = Job(generate("1f1b", 2, 4), replicas=1, steps=6, seed=4).play()
     off = pl.when(pl.col("rank") == 1).then(pl.col("step") + 1).otherwise("step")
-    run = Timeline(run.tasks.with_columns(step=off.cast(pl.Int32)), run.ranks, run.run)
+    ranks = run.ranks.with_columns(host=pl.lit("node0"))
+    run = Timeline(run.tasks.with_columns(step=off.cast(pl.Int32)), ranks, Run(common_clock=True))
     monkeypatch.setattr("bubblescope.cli.dataset_levels.ENOUGH", len(run) // 4)
     files = saved(run, tmp_path / "traces")
-    made = called("dataset", *files, "-o", tmp_path / "set", "-q", cwd=tmp_path)
+    made = called("dataset", *files, "-o", tmp_path / "set", "--batch", "1", "-q", cwd=tmp_path)
     assert made.returncode == 0
     assert "were not measured" in made.stderr
     assert catalogue_of(store_of(tmp_path / "set")).finished
