@@ -1023,7 +1023,7 @@ class TestOneProcess:
         program = f"""
             import warnings
             import bubblescope.record
-            from bubblescope.record.integrations.torch_loop import loop
+            from bubblescope.record.integrations.torch_loop import graph_origins, loop
             def trained():
                 torch.manual_seed(1)
                 model = made()
@@ -1037,7 +1037,7 @@ class TestOneProcess:
                 raise ValueError(name)
             plain = trained()
             for owner, name in (
-                (loop, "Work"), (loop.Origins, "of"), (loop.Origins, "note"), (loop, "models_of"),
+                (graph_origins, "Work"), (loop.Origins, "of"), (loop.Origins, "note"), (loop, "models_of"),
                 (loop.Loop, "_introduce"), (loop.Loop, "_goes"), (loop.Loop, "_trains"),
                 (loop.Loop, "_follow_others"),
             ):

@@ -61,6 +61,12 @@ def compiled(module: ModuleType, session: Session) -> None:
         session.shared(Loop).compiled(model, self)
 
     made.__init__ = init
+    session.shared(Loop).compiler.watch(module)
+
+
+def translated(module: ModuleType, session: Session) -> None:
+    """Notice when Dynamo follows code."""
+    session.shared(Loop).compiler.watch(module)
 
 
 def compiled_in_place(module: ModuleType, session: Session) -> None:

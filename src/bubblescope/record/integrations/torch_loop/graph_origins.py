@@ -23,9 +23,10 @@ class Work:
         microbatch: The micro-batch within the step and chunk.
         forward: Where its forward belongs, packed.
         backward: Where its backward belongs, packed.
+        next: The next micro-batch of the chunk; None if no step has come so far.
     """
 
-    __slots__ = ("backward", "chunk", "forward", "microbatch")
+    __slots__ = ("backward", "chunk", "forward", "microbatch", "next")
 
     def __init__(self, chunk: int | None, microbatch: int, stage: int | None) -> None:
         self.chunk = chunk
@@ -34,6 +35,7 @@ class Work:
             identity_of(kind, stage=stage, chunk=chunk, microbatch=microbatch)
             for kind in (Kind.FORWARD, Kind.BACKWARD)
         )
+        self.next: Work | None = None
 
 
 class Chunk:
@@ -41,16 +43,37 @@ class Chunk:
 
     Attributes:
         number: Which of its rank's chunks it is.
-        works: Its micro-batches, as far as any step has come.
-        forwards: How many of them have gone forward in the step.
+        next: The micro-batch that goes forward next; None if no step has come so far.
     """
 
-    __slots__ = ("forwards", "number", "works")
+    __slots__ = ("_works", "next", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.works: list[Work] = []
-        self.forwards = 0
+        self.next: Work | None = None
+        self._works: list[Work] = []
+
+    @property
+    def forwards(self) -> int:
+        """How many micro-batches have gone forward in the step."""
+        return len(self._works) if self.next is None else self.next.microbatch
+
+    def go_on(self, microbatch: int) -> None:
+        """Let a micro-batch, of those that steps have had, or the first one that none has, be next."""
+        self.next = self._works[microbatch] if microbatch < len(self._works) else None
+
+    def due(self, stage: int | None) -> Work:
+        """Return the micro-batch that goes forward next.
+
+        Args:
+            stage: The chunk's stage, if it is known.
+        """
+        if self.next is None:
+            self.next = Work(self.number, len(self._works), stage)
+            if self._works:
+                self._works[-1].next = self.next
+            self._works.append(self.next)
+        return self.next
 
 
 class Origins:
@@ -61,6 +84,10 @@ class Origins:
     node, or looked up in one. Nodes of other threads have numbers of their own, which are far from
     these: a thread that only trains a while, or only runs a backward's own graph, does not keep up.
 
+    Most loops run backward what they have just run forward. If that is the only forward that has not
+    been backward, a loss is its own if it was made just as a loss of this step was which the graph
+    has told of: by the same operation, and as many nodes after the forward.
+
     Args:
         tensor: PyTorch's class of tensors.
 
@@ -68,9 +95,24 @@ class Origins:
         bounds: Where the thread was before and after each forward of this step and the last, in turn.
             Always the same list, as `works` is.
         works: What these forwards were.
+        open: How many forwards may still be backward; more than that, if some never will be.
+        last: The last forward; None in a step that has had none.
+        far: How many nodes after the last forward a loss of its own was made.
+        kind: By which kind of node; None if none has been looked for in this step.
     """
 
-    __slots__ = ("_earlier", "_tensor", "bounds", "works")
+    __slots__ = (
+        "_backward",
+        "_earlier",
+        "_left",
+        "_tensor",
+        "bounds",
+        "far",
+        "kind",
+        "last",
+        "open",
+        "works",
+    )
 
     def __init__(self, tensor: type) -> None:
         self._tensor: Any = tensor
@@ -78,17 +120,58 @@ class Origins:
         self.works: list[Work] = []
         self._earlier = 0
         """How many of them were of the last step."""
+        self.open = self._left = 0
+        """How many of those that are open are left of the last step."""
+        self._backward: set[Work] = set()
+        """What has been backward in this step, as far as the graph was asked."""
+        self.last: Work | None = None
+        self.far = 0
+        self.kind: Any = None
 
     def begin_step(self) -> None:
         """Forget the step before the last."""
         del self.bounds[: 2 * self._earlier]
         del self.works[: self._earlier]
         self._earlier = len(self.works)
+        self.open = self._left = max(self.open - self._left, 0)
+        self._backward.clear()
+        self.last = self.kind = None
 
-    def note(self, work: Work, before: int, after: int) -> None:
-        """Note what a forward was, and where the thread was before and after it."""
+    def note(self, work: Work, before: int, after: int, *, again: bool = False) -> None:
+        """Note what a forward was, and where the thread was before and after it.
+
+        Args:
+            work: What it was.
+            before: The number of the first node that it made.
+            after: That of the next one, after it.
+            again: Whether the same micro-batch was noted before: its models run one after the other.
+        """
         self.bounds += (before, after)
         self.works.append(work)
+        self.last = work
+        self.open += not again
+
+    def spoil(self) -> None:
+        """Let the graph be asked of everything for the rest of this step, and in the next."""
+        self.open += 1
+
+    def backs(self, tensors: Any, *, frees: bool) -> Work | None:
+        """Return what a backward is that starts from tensors; see `of`.
+
+        Args:
+            tensors: As `of` takes it.
+            frees: Whether what it has run through is gone afterwards, so that no other can follow.
+        """
+        work = self.of(tensors)
+        if work is None or work.chunk is None:
+            return work
+        if work is self.last and self.open == 1 and type(tensors) is self._tensor:
+            root = tensors.grad_fn
+            self.far, self.kind = root._sequence_nr() - self.bounds[-1], type(root)  # noqa: SLF001
+        if frees and work not in self._backward:
+            self._backward.add(work)
+            self.open = max(self.open - 1, 0)
+        return work
 
     def of(self, tensors: Any, far: int = _FAR) -> Work | None:
         """Return what of this step made tensors; None if nothing did, or several micro-batches.

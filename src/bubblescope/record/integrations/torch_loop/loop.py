@@ -15,7 +15,7 @@ from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.called import Called
-from bubblescope.record.integrations.torch_loop.compiling import flags, traced
+from bubblescope.record.integrations.torch_loop.compiling import Compiler
 from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work
 from bubblescope.record.integrations.torch_loop.models import called_of, models_of, parts_of
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
@@ -60,14 +60,12 @@ class Loop:
         intake: Where tasks are put.
         origins: Which forward made what.
         number: Returns the number of the next node that this thread makes.
-        traced: Says whether Dynamo follows this code.
-        flags: Has `_is_compiling_flag`: whether a graph is made of what runs.
+        compiler: Says whether what runs is compiled.
     """
 
     # Until there is an optimizer, PyTorch may not have been imported as a whole.
     origins: Origins
     number: Callable[[], int]
-    flags: Any
     _tensor: Any
     _has_gradients: Callable[[], bool]
 
@@ -75,7 +73,7 @@ class Loop:
         self._session = session
         self._torch = sys.modules["torch"]
         self.thread = 0
-        self.traced: Callable[[], bool] = self._compiling
+        self.compiler = Compiler()
         self.inside: Any = _OUTSIDE
         self.outside: Any = _OUTSIDE
         self.intake = session.intake
@@ -98,9 +96,6 @@ class Loop:
         session.when_used(self._heed)
         self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
 
-    def _compiling(self) -> bool:
-        return bool(self._torch.compiler.is_compiling())
-
     # The loop's models
 
     def adopt(self, optimizer: Any) -> None:
@@ -114,7 +109,7 @@ class Loop:
                 self._tensor = self._torch.Tensor
                 self.origins = Origins(self._tensor)
                 self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
-                self.traced, self.flags = traced(self._torch), flags(self._torch)
+                self.compiler.bind(self._torch)
                 self._has_gradients = self._torch.is_grad_enabled
             wanted = [one for group in optimizer.param_groups for one in group["params"]]
             known = {id(one) for model in self._there() for one in model.parameters()}
@@ -252,7 +247,7 @@ class Loop:
         self._failed = None
         self.origins.begin_step()
         for chunk in self._chunks:
-            chunk.forwards = 0
+            chunk.go_on(0)
         self._heed()
         self._session.begin_step()
 
@@ -321,31 +316,57 @@ class Loop:
         """Return a function that runs backwards and is recorded."""
         self._backward = function
         otherwise = self.timed(function, self._backs, self._always)
-        intake, now = self.intake, _now
+        intake, compiler, now, thread = self.intake, self.compiler, _now, _thread
 
+        # As in `Called.__call__`: the usual case in one piece. Arguments have the places and names that
+        # they have in PyTorch, for to pack them takes as long as all else.
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.traced():
-                return function(*args, **kwargs)
+        def call(
+            tensors: Any,
+            grad_tensors: Any = None,
+            retain_graph: Any = None,
+            create_graph: Any = False,  # noqa: FBT002  theirs
+            grad_variables: Any = None,
+            inputs: Any = None,
+        ) -> Any:
+            if compiler.used and compiler.traces():
+                return function(
+                    tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
+                )
             items = intake.items
             if (
                 self.inside is not None
                 or items is None
-                or not args
-                or _thread() != self.thread
-                or self.flags._is_compiling_flag  # noqa: SLF001  it has no other name
+                or thread() != self.thread
+                or (compiler.used and compiler.graphs())
             ):
-                return otherwise(*args, **kwargs)
-            work = None
+                return otherwise(
+                    tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
+                )
+            origins, work = self.origins, None
             try:
-                work = self.origins.of(args[0])
+                root = tensors.grad_fn if type(tensors) is self._tensor else None
+                if root is not None and origins.open == 1 and not (retain_graph or create_graph):
+                    after = root._sequence_nr() - origins.bounds[-1]  # noqa: SLF001  it has no other name
+                    if after < 0:
+                        if after >= origins.bounds[-2] - origins.bounds[-1]:
+                            work = origins.last
+                    elif after == origins.far and type(root) is origins.kind:
+                        work = origins.last
+                del root  # it must not outlive the graph's own time
+                if work is None:
+                    work = origins.backs(tensors, frees=not (retain_graph or create_graph))
+                else:
+                    origins.open = 0
             except Exception as error:  # noqa: BLE001  the job goes on
                 self._session.fail(error)
             what = _SOME_BACKWARD if work is None else work.backward
             self.inside = function
             step, begin = intake.step, now()
             try:
-                result = function(*args, **kwargs)
+                result = function(
+                    tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
+                )
             except BaseException:
                 self._fails(work)
                 raise
@@ -362,6 +383,8 @@ class Loop:
     def _fails(self, work: Work | None) -> None:
         """Note what a backward that failed started from."""
         self._failed = work
+        if work is not None:
+            self.origins.spoil()
         self._heed()
 
     def fetching(self, function: Any) -> Any:
@@ -467,7 +490,7 @@ class Loop:
             return
         self._session.spoil(failed.microbatch)
         for chunk in self._chunks:
-            chunk.forwards = min(chunk.forwards, failed.microbatch)
+            chunk.go_on(min(chunk.forwards, failed.microbatch))
 
     def forward(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a model, and record it, though a step may begin with it, or marks have to be made.
@@ -488,10 +511,11 @@ class Loop:
         self._session.saw.add(FORWARD)
         first = self._between
         work: Work | None = None
+        again = False
 
         def places() -> Sequence[bytes]:
-            nonlocal work
-            work = self._goes(called, args, kwargs)
+            nonlocal work, again
+            work, again = self._goes(called, args, kwargs)
             return (work.forward,)
 
         said = self._said(places, self._always, (), {})
@@ -499,7 +523,7 @@ class Loop:
             return function(*args, **kwargs)
         before = self.number()
         output = self._run(function, args, kwargs, said, first=first)
-        self._note(work, before)
+        self._note(work, before, again=again)
         return output
 
     def evaluated(self, begin: int) -> bool:
@@ -516,38 +540,34 @@ class Loop:
             self._session.fail(error)
         return True
 
-    def _note(self, work: Any, before: int) -> None:
-        """Note a forward, before which the thread had come to a number."""
+    def _note(self, work: Any, before: int, *, again: bool) -> None:
+        """Note a forward, before which the thread had come to a number; see `Origins.note`."""
         try:
             chunk = self._chunks[work.chunk]
             if chunk.forwards <= work.microbatch:
-                chunk.forwards = work.microbatch + 1
-            self.origins.note(work, before, self.number())
+                chunk.go_on(work.microbatch + 1)
+            self.origins.note(work, before, self.number(), again=again)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
-    def _goes(self, called: Called, args: Any, kwargs: Any) -> Work:
-        """Return what a forward is."""
+    def _goes(self, called: Called, args: Any, kwargs: Any) -> tuple[Work, bool]:
+        """Return what a forward is, and whether an earlier one was the same."""
         given = (*args, *kwargs.values()) if kwargs else args
         for one in given:
             if type(one) is not self._tensor or one.grad_fn is not None:
                 earlier = self.origins.of(given)
                 if earlier is not None and earlier.chunk is not None:
                     # Its gradients will run on into what made its input, so they are one stage.
-                    return earlier
+                    return earlier, True
                 break
         if self._failed is not None:
             self._give_up()
         chunk = called.chunk
         if chunk is None:
             chunk = called.chunk = self._free_chunk()
-        number = chunk.forwards
-        if number >= len(chunk.works):
-            standing = self._standing
-            stage = None if standing is None else standing.stage + chunk.number * standing.stages
-            chunk.works.append(Work(chunk.number, number, stage))
-        work: Work = chunk.works[number]
-        return work
+        standing = self._standing
+        stage = None if standing is None else standing.stage + chunk.number * standing.stages
+        return chunk.due(stage), False
 
     def _free_chunk(self) -> Chunk:
         """Return the first chunk that is no model's; a job may train one after the other."""
@@ -559,8 +579,11 @@ class Loop:
         self._chunks.append(Chunk(len(self._chunks)))
         return self._chunks[-1]
 
-    def _backs(self, tensors: Any, *_: Any, **__: Any) -> Sequence[bytes]:
-        work = self._started = self.origins.of(tensors)
+    def _backs(
+        self, tensors: Any, _: Any, retain_graph: Any, create_graph: Any, *__: Any
+    ) -> Sequence[bytes]:
+        frees = not (retain_graph or create_graph)
+        work = self._started = self.origins.backs(tensors, frees=frees)
         return (_SOME_BACKWARD if work is None else work.backward,)
 
     def send(
