@@ -97,9 +97,10 @@ def scalers(module: ModuleType, session: Session) -> None:
 
 
 def backwards(module: ModuleType, session: Session) -> None:
-    """Record backwards; a tensor's own `backward` calls this function too."""
+    """Record backwards; a tensor's own `backward` calls one of these functions too, as does `torch.func`."""
     loop = session.shared(Loop)
     module.backward = loop.backwards(module.backward)  # type: ignore[attr-defined]
+    module.grad = loop.gradients(module.grad)  # type: ignore[attr-defined]
 
 
 def data(module: ModuleType, session: Session) -> None:

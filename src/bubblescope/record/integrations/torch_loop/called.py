@@ -46,12 +46,11 @@ class Called:
         """What models of `_kind`, which is this one's, call without us."""
         model._compiled_call_impl = self  # noqa: SLF001
 
-    # A pass empties the caches, so it is not what a line does that takes long, but that there is one, and
-    # most of all one that calls a function or asks a module for an attribute, which nothing else does.
-    # The usual case is told here, in one piece: the loop is in a step and in no task, nothing has ever
-    # been compiled, and this model goes forward on data that no model has made. All else is the loop's
-    # own `forward`.
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    # A pass empties the caches, so it is not what a line does that takes long, but that there is one,
+    # and most of all one that calls a function or asks a module for an attribute. The usual case is told
+    # here, in one piece: the loop is in a step and in no task, nothing has ever been compiled, and this
+    # model goes forward on data that no model has made. All else is the loop's own `forward`.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0911  see above
         """Call the model."""
         model: Any = self._model()
         compiler = self._compiler
@@ -70,7 +69,8 @@ class Called:
         if (
             _holders(self) != self._alone
             or _holders(its) != self._all_alone
-            or its.get("_compiled_call_impl") is not self
+            or "_compiled_call_impl" not in its
+            or its["_compiled_call_impl"] is not self
         ):
             return self._otherwise(model, args, kwargs)
         for one in (*args, *kwargs.values()) if kwargs else args:

@@ -39,9 +39,7 @@ class Compiler:
 
     def bind(self, torch: Any) -> None:
         """Learn how to ask PyTorch, once it has been imported as a whole."""
-        self.traces = getattr(
-            torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling
-        )
+        self.traces = getattr(torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling)
         shown = hasattr(torch.compiler, "_is_compiling_flag")
         self._flags = torch.compiler if shown else _Asking(torch)
         self._in_compiled = in_compiled(torch) or _nothing

@@ -15,6 +15,24 @@ _FAR: Final = 1000
 """Nodes to look through, between a loss and the models' outputs."""
 
 
+_APART: Final = 1 << 15
+"""How many numbers the loop's thread leaves out, which takes it some 25 ms."""
+_AT_ONCE: Final = 1 << 10
+
+
+def apart(torch: Any) -> None:
+    """Let this thread's nodes have numbers that no other thread's soon have.
+
+    It only counts on as it makes nodes, and those of most threads that help a loop are fewer.
+    """
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():  # noqa: SLF001
+        return  # somebody looks at everything that is computed
+    with torch.enable_grad():
+        leaves = [torch.empty((), device="cpu", requires_grad=True)] * _AT_ONCE
+        for _ in range(_APART // _AT_ONCE):
+            torch.atleast_1d(*leaves)
+
+
 class Work:
     """A micro-batch in a chunk of this rank's models: one object for each, in every step.
 
@@ -81,12 +99,13 @@ class Origins:
 
     A thread numbers the nodes that it makes, one after the other. So what a forward made are the
     numbers from where its thread was before to where it was afterwards, and nothing need be noted in a
-    node, or looked up in one. Nodes of other threads have numbers of their own, which are far from
-    these: a thread that only trains a while, or only runs a backward's own graph, does not keep up.
+    node, or looked up in one. Each thread begins to count at 0, so one that works in step with the loop
+    would have the very same numbers; the loop's thread goes `apart` once.
 
     Most loops run backward what they have just run forward. If that is the only forward that has not
     been backward, a loss is its own if it was made just as a loss of this step was which the graph
-    has told of: by the same operation, and as many nodes after the forward.
+    has told of: by the same operation, and as many nodes after the forward. If a loss of no model is
+    made like that too, this may be wrong once in a job: then the graph is asked of all that are.
 
     Args:
         tensor: PyTorch's class of tensors.
@@ -97,7 +116,7 @@ class Origins:
         works: What these forwards were.
         open: How many forwards may still be backward; more than that, if some never will be.
         last: The last forward; None in a step that has had none.
-        far: How many nodes after the last forward a loss of its own was made.
+        far: How many nodes after the last forward a loss of its own was made; less than 0 if it made it.
         kind: By which kind of node; None if none has been looked for in this step.
     """
 
@@ -106,6 +125,7 @@ class Origins:
         "_earlier",
         "_left",
         "_tensor",
+        "_unsure",
         "bounds",
         "far",
         "kind",
@@ -124,6 +144,8 @@ class Origins:
         """How many of those that are open are left of the last step."""
         self._backward: set[Work] = set()
         """What has been backward in this step, as far as the graph was asked."""
+        self._unsure: set[tuple[int, Any]] = set()
+        """How losses were made of which it turned out that not all are of the last forward."""
         self.last: Work | None = None
         self.far = 0
         self.kind: Any = None
@@ -163,15 +185,31 @@ class Origins:
             frees: Whether what it has run through is gone afterwards, so that no other can follow.
         """
         work = self.of(tensors)
+        if self.open == 1 and self.last is not None:
+            self._learn(tensors, work)
         if work is None or work.chunk is None:
             return work
-        if work is self.last and self.open == 1 and type(tensors) is self._tensor:
-            root = tensors.grad_fn
-            self.far, self.kind = root._sequence_nr() - self.bounds[-1], type(root)  # noqa: SLF001
+        if work is self.last and self.open == 0 and work not in self._backward:
+            # It was told of another backward before: so these two are not to be told apart that way.
+            self._unsure.add((self.far, self.kind))
+            self.kind = None
         if frees and work not in self._backward:
             self._backward.add(work)
             self.open = max(self.open - 1, 0)
         return work
+
+    def _learn(self, tensors: Any, work: Work | None) -> None:
+        """Learn how a loss of the last forward is made, or that others are made like it."""
+        root = tensors.grad_fn if type(tensors) is self._tensor else None
+        if root is None:
+            return
+        made = root._sequence_nr() - self.bounds[-1], type(root)  # noqa: SLF001
+        if work is not self.last:
+            self._unsure.add(made)
+            if made == (self.far, self.kind):
+                self.kind = None
+        elif made not in self._unsure:
+            self.far, self.kind = made
 
     def of(self, tensors: Any, far: int = _FAR) -> Work | None:
         """Return what of this step made tensors; None if nothing did, or several micro-batches.

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
@@ -16,8 +17,13 @@ from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.called import Called
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
-from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work
-from bubblescope.record.integrations.torch_loop.models import called_of, models_of, parts_of
+from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work, apart
+from bubblescope.record.integrations.torch_loop.models import (
+    called_of,
+    in_checkpoint,
+    models_of,
+    parts_of,
+)
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.notes import FORWARD, OPTIMIZER
 
@@ -110,6 +116,8 @@ class Loop:
                 self.origins = Origins(self._tensor)
                 self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
                 self.compiler.bind(self._torch)
+                with suppress(Exception):  # older versions may not tell who looks on
+                    apart(self._torch)
                 self._has_gradients = self._torch.is_grad_enabled
             wanted = [one for group in optimizer.param_groups for one in group["params"]]
             known = {id(one) for model in self._there() for one in model.parameters()}
@@ -325,7 +333,7 @@ class Loop:
             tensors: Any,
             grad_tensors: Any = None,
             retain_graph: Any = None,
-            create_graph: Any = False,  # noqa: FBT002  theirs
+            create_graph: Any = False,
             grad_variables: Any = None,
             inputs: Any = None,
         ) -> Any:
@@ -347,11 +355,8 @@ class Loop:
             try:
                 root = tensors.grad_fn if type(tensors) is self._tensor else None
                 if root is not None and origins.open == 1 and not (retain_graph or create_graph):
-                    after = root._sequence_nr() - origins.bounds[-1]  # noqa: SLF001  it has no other name
-                    if after < 0:
-                        if after >= origins.bounds[-2] - origins.bounds[-1]:
-                            work = origins.last
-                    elif after == origins.far and type(root) is origins.kind:
+                    far = root._sequence_nr() - origins.bounds[-1]  # noqa: SLF001  it has no other name
+                    if far == origins.far and type(root) is origins.kind:
                         work = origins.last
                 del root  # it must not outlive the graph's own time
                 if work is None:
@@ -379,6 +384,10 @@ class Loop:
             return result
 
         return call
+
+    def gradients(self, function: Any) -> Any:
+        """Return a function that computes gradients and is recorded, within a step, as a backward."""
+        return self.timed(function, self._computes)
 
     def _fails(self, work: Work | None) -> None:
         """Note what a backward that failed started from."""
@@ -505,7 +514,7 @@ class Loop:
             self._called = True
             self._heed()
         if not self._has_gradients():
-            if self._free():
+            if self._free() and not in_checkpoint():
                 return self._evaluated(function, *args, **kwargs)
             return function(*args, **kwargs)
         self._session.saw.add(FORWARD)
@@ -535,6 +544,8 @@ class Loop:
         if self._has_gradients():
             return False
         try:
+            if in_checkpoint():
+                return True
             self._session.was_beside(ASIDE, "evaluation", begin)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
@@ -584,6 +595,20 @@ class Loop:
     ) -> Sequence[bytes]:
         frees = not (retain_graph or create_graph)
         work = self._started = self.origins.backs(tensors, frees=frees)
+        return (_SOME_BACKWARD if work is None else work.backward,)
+
+    def _computes(
+        self,
+        outputs: Any,
+        inputs: Any = None,
+        grad_outputs: Any = None,
+        retain_graph: Any = None,
+        create_graph: Any = False,
+        *_: Any,
+        **__: Any,
+    ) -> Sequence[bytes]:
+        del inputs, grad_outputs
+        work = self.origins.backs(outputs, frees=not (retain_graph or create_graph))
         return (_SOME_BACKWARD if work is None else work.backward,)
 
     def send(
