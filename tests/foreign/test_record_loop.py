@@ -665,7 +665,7 @@ class TestLoops:
         ]
 
     def test_a_loss_that_is_made_as_those_of_the_model(self, steps):
-        """It is taken for one of these once at most; then the graph is asked of all that are like it."""
+        """It is taken for one of these once at most; then the graph is asked of all like it."""
         recorded = steps("losses made alike")
         for step in range(2):
             of_none = {("B", None, None): 4, **{("B", 0, number): 1 for number in range(8)}}

@@ -97,7 +97,7 @@ def scalers(module: ModuleType, session: Session) -> None:
 
 
 def backwards(module: ModuleType, session: Session) -> None:
-    """Record backwards; a tensor's own `backward` calls one of these functions too, as does `torch.func`."""
+    """Record backwards; a tensor's `backward` and `torch.func` call these functions too."""
     loop = session.shared(Loop)
     module.backward = loop.backwards(module.backward)  # type: ignore[attr-defined]
     module.grad = loop.gradients(module.grad)  # type: ignore[attr-defined]

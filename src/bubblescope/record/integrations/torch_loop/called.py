@@ -47,10 +47,10 @@ class Called:
         model._compiled_call_impl = self  # noqa: SLF001
 
     # A pass empties the caches, so it is not what a line does that takes long, but that there is one,
-    # and most of all one that calls a function or asks a module for an attribute. The usual case is told
-    # here, in one piece: the loop is in a step and in no task, nothing has ever been compiled, and this
-    # model goes forward on data that no model has made. All else is the loop's own `forward`.
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0911  see above
+    # and most of all one that calls a function or asks a module for an attribute. The usual case is
+    # told here, in one piece: the loop is in a step and in no task, nothing has ever been compiled, and
+    # this model goes forward on data that no model has made. All else is the loop's own `forward`.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: PLR0911  see above
         """Call the model."""
         model: Any = self._model()
         compiler = self._compiler

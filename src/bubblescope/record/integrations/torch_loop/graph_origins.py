@@ -116,7 +116,7 @@ class Origins:
         works: What these forwards were.
         open: How many forwards may still be backward; more than that, if some never will be.
         last: The last forward; None in a step that has had none.
-        far: How many nodes after the last forward a loss of its own was made; less than 0 if it made it.
+        far: How many nodes after the last forward a loss of its own was made; less than 0 if within.
         kind: By which kind of node; None if none has been looked for in this step.
     """
 
