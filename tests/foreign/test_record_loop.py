@@ -713,6 +713,46 @@ class TestOneProcess:
             backwards = order(timeline, "backward", step=step)
             assert backwards == [("B", 0, 0), ("B", 0, 1), ("B", None, None)]
 
+    def test_an_interruption_at_any_moment_ends_no_recording(self, tmp_path):
+        """A handler of a signal may raise behind any call, so behind one that reads the clock."""
+        program = f"""
+            import time, bubblescope.record
+            from bubblescope.record.integrations.torch_loop import called, loop
+            due = -1
+            def now():
+                global due
+                due -= 1
+                if due == 0:
+                    raise KeyboardInterrupt
+                return time.monotonic_ns()
+            called._now = loop._now = now
+            bubblescope.record.instrument("loop", folder={str(tmp_path / "out")!r})
+            model = made()
+            optimizer = optimizer_of(model)
+            def step():
+                for _ in range(2):
+                    model(x).sum().backward()
+                optimizer.step()
+            step()
+            interrupted = 0
+            for number in range(1, 7):
+                due = number
+                try:
+                    step()
+                except KeyboardInterrupt:
+                    interrupted += 1
+                due = -1
+                optimizer.step()
+            print(interrupted)
+            step()
+        """
+        done = run(job(tmp_path, program))
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.split() == ["6"]
+        timeline = sources.load(tmp_path / "out")
+        assert order(timeline, step=timeline.steps[0]) == IN_TURN
+        assert order(timeline, step=timeline.steps[-1]) == IN_TURN
+
     def test_a_model_in_a_reentrant_checkpoint_is_no_evaluation(self, tmp_path):
         program = """
             from torch.utils.checkpoint import checkpoint

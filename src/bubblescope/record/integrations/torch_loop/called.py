@@ -80,10 +80,10 @@ class Called:
         work = None if chunk is None else chunk.next
         if work is None:  # the first of its chunk, or of all steps
             return self._aside(model, args, kwargs)
-        loop.inside = self
         theirs = self._theirs
-        step, before, begin = self._intake.step, self._number(), _now()
-        try:
+        try:  # signals may raise behind any call, and nothing is inside then
+            loop.inside = self
+            step, before, begin = self._intake.step, self._number(), _now()
             if theirs is not None or "_call_impl" in its:
                 output = (theirs or model._call_impl)(*args, **kwargs)  # noqa: SLF001
             elif kwargs:
@@ -91,8 +91,8 @@ class Called:
             else:
                 output = self._run(model, *args)
         finally:
-            end = _now()
             loop.inside = loop.outside
+            end = _now()
         after = self._number()
         if after == before and loop.evaluated(begin):
             return output

@@ -366,9 +366,9 @@ class Loop:
             except Exception as error:  # noqa: BLE001  the job goes on
                 self._session.fail(error)
             what = _SOME_BACKWARD if work is None else work.backward
-            self.inside = function
-            step, begin = intake.step, now()
-            try:
+            try:  # as in `Called.__call__`
+                self.inside = function
+                step, begin = intake.step, now()
                 result = function(
                     tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
                 )
@@ -376,8 +376,8 @@ class Loop:
                 self._fails(work)
                 raise
             finally:
-                end = now()
                 self.inside = self.outside
+                end = now()
             items += (step, what, begin, end, begin, end, None)
             if len(items) >= intake.most:
                 intake.relieve()
@@ -471,8 +471,8 @@ class Loop:
         If it was the `first` of its step and fails, the step has not begun.
         """
         begun = self._session.begin(places)
-        self.inside = function
         try:
+            self.inside = function
             result = function(*args, **kwargs)
         except BaseException:
             self.inside = self.outside
