@@ -753,6 +753,27 @@ class TestOneProcess:
         assert order(timeline, step=timeline.steps[0]) == IN_TURN
         assert order(timeline, step=timeline.steps[-1]) == IN_TURN
 
+    def test_a_recording_that_begins_after_the_optimizer_was_made(self, tmp_path):
+        program = f"""
+            import bubblescope.record
+            model = made()
+            optimizer = torch.optim.Adam(model.parameters())
+            def step():
+                for _ in range(2):
+                    model(x).sum().backward()
+                optimizer.step()
+            step()
+            bubblescope.record.instrument("loop", "torch", folder={str(tmp_path / "out")!r})
+            step()
+            step()
+        """
+        done = run(job(tmp_path, program))
+        assert done.returncode == 0, done.stderr[-3000:]
+        timeline = sources.load(tmp_path / "out")
+        assert timeline.steps == [1, 2]  # by Adam's own count
+        for step in (1, 2):
+            assert order(timeline, step=step) == IN_TURN
+
     def test_a_model_in_a_reentrant_checkpoint_is_no_evaluation(self, tmp_path):
         program = """
             from torch.utils.checkpoint import checkpoint

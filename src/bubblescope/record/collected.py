@@ -1,10 +1,10 @@
 """When garbage collections began and ended, noted without running a line of Python.
 
-A signal that comes while Python collects garbage is handled in the next line of Python. If that is one of
-a callback of the collector's, what the job's handler raises there (as Ctrl-C does, or a handler of SIGTERM
-that leaves) is printed and lost, and the job goes on as if there had been no signal. So what the collector
-calls here is made of built-in functions only: `getattr` of a property whose getter is `next`, of a `map`
-that appends the time to a list.
+A signal that comes while Python collects garbage is handled in the next line of Python. If that is one
+of a callback of the collector's, what the job's handler raises there (as Ctrl-C does, or a handler of
+SIGTERM that leaves) is printed and lost, and the job goes on as if there had been no signal. So what
+the collector calls here is made of built-in functions only: `getattr` of a property whose getter is
+`next`, of a `map` that appends the time to a list.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Collected:
             gc.callbacks.remove(self._callback)
 
     def taken(self) -> list[int]:
-        """Return when collections began and ended, in turn, on the host's monotonic clock; forget them."""
+        """Return when collections began and ended since the last call, in turn, in monotonic ns."""
         whole = len(self._stamps) & ~1
         # Between these two, no signal is handled and no other thread runs: neither calls anything.
         found = self._stamps[:whole]

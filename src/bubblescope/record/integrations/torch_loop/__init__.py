@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
+from bubblescope.record.integrations.torch_common import made_before
 from bubblescope.record.integrations.torch_loop.called import leave_out
 from bubblescope.record.integrations.torch_loop.loop import Loop
 
@@ -47,6 +48,8 @@ def optimizers(module: ModuleType, session: Session) -> None:
 
     module.Optimizer.__init__ = init
     module.register_optimizer_step_post_hook(lambda *_: loop.end_step())
+    for optimizer in made_before(module):
+        loop.adopt(optimizer)
 
 
 def compiled(module: ModuleType, session: Session) -> None:
