@@ -713,6 +713,27 @@ class TestOneProcess:
             backwards = order(timeline, "backward", step=step)
             assert backwards == [("B", 0, 0), ("B", 0, 1), ("B", None, None)]
 
+    def test_data_for_training_that_is_fetched_before_the_model_is_put_back(self, tmp_path):
+        """HF's Trainer fetches the next batches after an evaluation, and then says `model.train()`."""
+        program = """
+            model = made()
+            optimizer = optimizer_of(model)
+            data = iter(DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=2))
+            for step in range(3):
+                batches = [next(data)[0] for _ in range(2)]
+                model.train()
+                for batch in batches:
+                    model(batch).sum().backward()
+                optimizer.step()
+                model.eval()
+                with torch.no_grad():
+                    for (batch,) in DataLoader(TensorDataset(torch.randn(2, 4))):
+                        model(batch)
+        """
+        timeline, _ = train(tmp_path, program)
+        expected = {"data": 2, "forward": 2, "backward": 2, "optimizer": 1, "other": 5}
+        assert counts(timeline) == {(s, k): n for s in range(3) for k, n in expected.items()}
+
     def test_an_interruption_at_any_moment_ends_no_recording(self, tmp_path):
         """A handler of a signal may raise behind any call, so behind one that reads the clock."""
         program = f"""

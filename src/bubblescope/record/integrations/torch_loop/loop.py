@@ -99,6 +99,10 @@ class Loop:
         """What the last backward started from."""
         self._failed: Work | None = None
         """What a backward of this step started from that failed, as long as it was not tried again."""
+        self._fed_by: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Iterators of data that the training has fetched from."""
+        self._feeds = False
+        """Whether data is fetched from one of these now."""
         session.when_used(self._heed)
         self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
 
@@ -314,6 +318,8 @@ class Loop:
         return self._in_training()
 
     def _in_training(self) -> bool:
+        if self._feeds:
+            return True
         # Some wrappers stay as they are when what they wrap is put in training, or in evaluation.
         parts = (part for model in self._there() for part in model.modules())
         return any(part.training for part in parts if next(part.children(), None) is None)
@@ -399,21 +405,29 @@ class Loop:
     def fetching(self, function: Any) -> Any:
         """Return a function that waits for data and is recorded; the end of the data is no task.
 
-        Between steps, what is fetched while the model is not in training is part of an evaluation.
+        Between steps, what is fetched while the model is not in training is part of an evaluation, unless
+        it comes from where the training has fetched before: some go on so, and then put the model back.
         """
         training = self.timed(function, lambda _: _DATA, self._trains)
         evaluating = self._session.beside(function, ASIDE, "evaluation", early=True)
 
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(iterator: Any, *args: Any, **kwargs: Any) -> Any:
             aside = False
             try:
-                if self._between and self._free():
-                    # Before the first step, some may fetch labels only: what trains is in training.
-                    aside = not (self._trains() if self._step >= 0 else self._in_training())
+                if self._free():
+                    self._feeds = iterator in self._fed_by
+                    if self._between:
+                        # Before the first step, some may fetch labels only: what trains is in training.
+                        aside = not (self._trains() if self._step >= 0 else self._in_training())
+                    if not (aside or self._feeds) and self._in_training():
+                        self._fed_by.add(iterator)
             except Exception as error:  # noqa: BLE001  the job goes on
                 self._session.fail(error)
-            return (evaluating if aside else training)(*args, **kwargs)
+            try:
+                return (evaluating if aside else training)(iterator, *args, **kwargs)
+            finally:
+                self._feeds = False
 
         return call
 
