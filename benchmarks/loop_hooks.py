@@ -3,9 +3,9 @@
     python benchmarks/loop_hooks.py [--times 4000] [--beside OTHER/src]
 
 `hooks.py` measures a task of a loop as a difference of two passes, which is known to a few µs only.
-Here a real pass runs unrecorded, and then a model and a backward that do nothing are called: recorded and
-not, in random order. What is printed is the difference of both, at the 5th and 25th percentile and the
-median, in ns. The two versions take turns, a process each.
+Here a real pass runs unrecorded, and then a model and a backward that do nothing are called: recorded
+and not, in random order. What is printed is the difference of both, at the 5th and 25th percentile and
+the median, in ns. The two versions take turns, a process each.
 """
 
 from __future__ import annotations

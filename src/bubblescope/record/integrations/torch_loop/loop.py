@@ -405,8 +405,8 @@ class Loop:
     def fetching(self, function: Any) -> Any:
         """Return a function that waits for data and is recorded; the end of the data is no task.
 
-        Between steps, what is fetched while the model is not in training is part of an evaluation, unless
-        it comes from where the training has fetched before: some go on so, and then put the model back.
+        Between steps, what is fetched while the model is not in training is part of an evaluation,
+        unless the training has fetched from there before: some do, and then put the model back.
         """
         training = self.timed(function, lambda _: _DATA, self._trains)
         evaluating = self._session.beside(function, ASIDE, "evaluation", early=True)
