@@ -965,14 +965,20 @@ class TestOneProcess:
             stepped(torch.compile(lambda x: model(x), **compiled), optimizer_of(model))
             model = Model(breaks=True)
             stepped(torch.compile(lambda x: model(x), backend="eager"), optimizer_of(model))
+            model = Model()
+            optimizer = optimizer_of(model)
+            def whole(x):
+                torch.autograd.grad(model(x).sum(), list(model.parameters()))
+                return x.sum().requires_grad_()
+            stepped(torch.compile(whole, backend="eager"), optimizer)
         """
         timeline, said = train(tmp_path, program)
         # So nothing of ours is compiled, nor breaks a graph: as many frames, graphs and breaks.
         assert results("\n".join(said)) == results(run(job(tmp_path, program)).stdout)
         assert "'graph_break': {}" in said[0]
-        assert len(results("\n".join(said))) == 7
-        assert timeline.steps == list(range(21))
-        for step in range(21):
+        assert len(results("\n".join(said))) == 8
+        assert timeline.steps == list(range(24))
+        for step in range(24):
             tasks = order(timeline, step=step)
             assert [kind for kind, *_ in tasks if kind == "B"] == ["B", "B"]
             numbers = [number for kind, _, number in tasks if kind == "F"]

@@ -54,7 +54,7 @@ def optimizers(module: ModuleType, session: Session) -> None:
 
 def compiled(module: ModuleType, session: Session) -> None:
     """Follow what `torch.compile` makes of a model, from its first call on."""
-    leave_out(module)
+    leave_out(module, session.shared(Loop).left_out)
     made = module.OptimizedModule
     theirs = made.__init__
 

@@ -7,9 +7,12 @@ import threading
 import time
 import weakref
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.record.integrations.torch_loop.compiling import Compiler, in_compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _holders: Final = sys.getrefcount
 _now: Final = time.monotonic_ns
@@ -157,13 +160,16 @@ def _alone(module: Any) -> tuple[int, int]:
     return min(probe() for _ in range(100)), _holders(its)
 
 
-def leave_out(eval_frame: Any) -> None:
+def leave_out(eval_frame: Any, others: Iterable[Any]) -> None:
     """Let Dynamo, whose module of that name this is, not compile the calls of `Called` as a frame.
+
+    Nor other code of ours, as long as it only passes on what is called within what was compiled.
 
     It still looks through them where it compiles what calls the model. Where a graph breaks within the
     model, there are as many graphs and breaks as without us.
     """
     if in_compiled(sys.modules["torch"]) is not None:  # else nothing tells when to be left alone
         ours = (Called.__call__, Called._otherwise, Called._aside)  # noqa: SLF001
-        for function in (*ours, Compiler.compiles, Compiler.graphs):
-            eval_frame.skip_code(function.__code__)
+        passing = [one.__code__ for one in (*ours, Compiler.compiles, Compiler.graphs)]
+        for code in (*passing, *others):
+            eval_frame.skip_code(code)

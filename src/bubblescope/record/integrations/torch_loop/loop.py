@@ -67,6 +67,7 @@ class Loop:
         origins: Which forward made what.
         number: Returns the number of the next node that this thread makes.
         compiler: Says whether what runs is compiled.
+        left_out: Code that Dynamo is not to compile where a graph breaks.
     """
 
     # Until there is an optimizer, PyTorch may not have been imported as a whole.
@@ -80,6 +81,7 @@ class Loop:
         self._torch = sys.modules["torch"]
         self.thread = 0
         self.compiler = Compiler()
+        self.left_out: list[Any] = []
         self.inside: Any = _OUTSIDE
         self.outside: Any = _OUTSIDE
         self.intake = session.intake
@@ -393,7 +395,15 @@ class Loop:
 
     def gradients(self, function: Any) -> Any:
         """Return a function that computes gradients and is recorded, within a step, as a backward."""
-        return self.timed(function, self._computes)
+        recorded, compiler = self.timed(function, self._computes), self.compiler
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            inside = compiler.used and (compiler.traces() or compiler.compiles())
+            return (function if inside else recorded)(*args, **kwargs)
+
+        self.left_out.append(call.__code__)
+        return call
 
     def _fails(self, work: Work | None) -> None:
         """Note what a backward that failed started from."""
