@@ -713,6 +713,22 @@ class TestOneProcess:
             backwards = order(timeline, "backward", step=step)
             assert backwards == [("B", 0, 0), ("B", 0, 1), ("B", None, None)]
 
+    def test_gradients_before_there_is_an_optimizer(self, tmp_path):
+        """As torch's schedules ask for them to learn shapes."""
+        program = """
+            weight = torch.ones(2, 4, requires_grad=True)
+            print(torch.autograd.grad((x * weight).sum(), weight)[0].sum().item())
+            weight.sum().backward()
+            model = made()
+            optimizer = optimizer_of(model)
+            for _ in range(2):
+                model(x).sum().backward()
+            optimizer.step()
+        """
+        timeline, said = train(tmp_path, program)
+        assert said[0] == "8.0"
+        assert order(timeline, step=0) == IN_TURN
+
     def test_data_for_training_that_is_fetched_before_the_model_is_put_back(self, tmp_path):
         """HF's Trainer fetches the next batches after an evaluation, and then says `model.train()`."""
         program = """

@@ -31,7 +31,7 @@ class Compiler:
     def __init__(self) -> None:
         self.used = True
         self.traces: Callable[[], bool] = _never
-        self._flags: Any = None
+        self._flags: Any = _NoFlags
         self._in_compiled: Callable[[], Any] = _nothing
         self._late = any(module in sys.modules for module in _BEGINNINGS)
         """Whether PyTorch's compiler was there before us, so that nobody knows what it has done."""
@@ -74,6 +74,12 @@ class Compiler:
 def in_compiled(torch: Any) -> Callable[[], Any] | None:
     """Return what tells whether code is run that Dynamo compiles; older versions have nothing."""
     return getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)  # noqa: SLF001
+
+
+class _NoFlags:
+    """What is asked before PyTorch can be."""
+
+    _is_compiling_flag = False
 
 
 class _Asking:

@@ -400,7 +400,8 @@ class Loop:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             inside = compiler.used and (compiler.traces() or compiler.compiles())
-            return (function if inside else recorded)(*args, **kwargs)
+            # Before there is an optimizer, nothing is recorded, and not all of PyTorch may be there.
+            return (function if inside or not self.thread else recorded)(*args, **kwargs)
 
         self.left_out.append(call.__code__)
         return call
