@@ -403,7 +403,7 @@ class Loop:
             # Before there is an optimizer, nothing is recorded, and not all of PyTorch may be there.
             return (function if inside or not self.thread else recorded)(*args, **kwargs)
 
-        self.left_out.append(call.__code__)
+        self.left_out.append(call.__code__)  # type: ignore[attr-defined]
         return call
 
     def _fails(self, work: Work | None) -> None:
