@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from bubblescope import sources
 from bubblescope.record.integrations.torch_loop import ranks
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next
 from bubblescope.render.text.report import Report
-from full import needs
+from full import TURN, needs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -503,6 +504,44 @@ LOOPS = {
         optimizer.step()
         """,
     ),
+    "gradients": (
+        3,
+        """
+        from torch.func import functional_call, grad
+        model = made()
+        optimizer = optimizer_of(model)
+        parameters = list(model.parameters())
+        for _ in range(2):  # step 0
+            torch.autograd.grad(model(x).sum(), parameters)
+        torch.autograd.grad(made()(x).sum(), x.clone().requires_grad_(), allow_unused=True)
+        optimizer.step()
+        for _ in range(2):  # step 1
+            grad(lambda named: functional_call(model, named, (x,)).sum())(
+                {name: one.detach() for name, one in model.named_parameters()}
+            )
+        optimizer.step()
+        for _ in range(2):  # step 2: with a penalty
+            y = x.clone().requires_grad_()
+            loss = model(y).sum()
+            slope, = torch.autograd.grad(loss, y, create_graph=True)
+            (loss + slope.pow(2).sum()).backward()
+        optimizer.step()
+        """,
+    ),
+    "losses made alike": (
+        2,
+        """
+        model, weight = made(), torch.ones(4, requires_grad=True)
+        optimizer = optimizer_of(model)
+        for _ in range(2):
+            for number in range(8):  # what a loss of a micro-batch is, and one of none, is the same
+                y = model(x)
+                if number % 2:
+                    weight.sum().backward()
+                y.sum().backward()
+            optimizer.step()
+        """,
+    ),
     "threads": (
         60,
         """
@@ -616,6 +655,24 @@ class TestLoops:
         for step in range(3):
             assert order(recorded, step=step) == IN_TURN
 
+    def test_gradients_that_are_asked_for(self, steps):
+        """By `torch.autograd.grad`, as by `backward`: of the forward that they start from."""
+        recorded = steps("gradients")
+        assert order(recorded, step=0) == [*IN_TURN, ("B", None, None)]
+        assert order(recorded, step=1) == IN_TURN
+        assert order(recorded, step=2) == [("F", 0, 0), ("B", 0, 0), ("B", 0, 0)] + [
+            (kind, 0, 1) for kind in "FBB"
+        ]
+
+    def test_a_loss_that_is_made_as_those_of_the_model(self, steps):
+        """It is taken for one of these once at most; then the graph is asked of all like it."""
+        recorded = steps("losses made alike")
+        for step in range(2):
+            of_none = {("B", None, None): 4, **{("B", 0, number): 1 for number in range(8)}}
+            found = Counter(order(recorded, "backward", step=step))
+            wrong = sum((Counter(of_none) - found).values())
+            assert wrong <= (step == 0), found
+
     def test_other_threads_do_not_count(self, steps):
         """One fetches data and runs a model of its own, while the loop trains."""
         kinds = ("forward", "backward", "optimizer")
@@ -633,6 +690,206 @@ class TestLoops:
 
 
 class TestOneProcess:
+    def test_a_thread_that_makes_graphs_in_step_with_the_loop(self, tmp_path):
+        """Its nodes are numbered as those of the loop would be."""
+        program = """
+            from concurrent.futures import ThreadPoolExecutor
+            policy, value = made(), made()
+            optimizer = optimizer_of(policy)
+            with ThreadPoolExecutor(1) as thread:
+                for step in range(3):
+                    both = []
+                    for _ in range(3):
+                        judged = thread.submit(lambda: value(x).sum())
+                        both.append((policy(x), judged.result()))
+                    for chosen, judged in both[:2]:
+                        (chosen.sum() + judged).backward()
+                    judged = both[2][1]
+                    judged.backward()
+                    optimizer.step()
+        """
+        timeline, _ = train(tmp_path, program)
+        for step in range(3):
+            backwards = order(timeline, "backward", step=step)
+            assert backwards == [("B", 0, 0), ("B", 0, 1), ("B", None, None)]
+
+    def test_gradients_before_there_is_an_optimizer(self, tmp_path):
+        """As torch's schedules ask for them to learn shapes."""
+        program = """
+            weight = torch.ones(2, 4, requires_grad=True)
+            print(torch.autograd.grad((x * weight).sum(), weight)[0].sum().item())
+            weight.sum().backward()
+            model = made()
+            optimizer = optimizer_of(model)
+            for _ in range(2):
+                model(x).sum().backward()
+            optimizer.step()
+        """
+        timeline, said = train(tmp_path, program)
+        assert said[0] == "8.0"
+        assert order(timeline, step=0) == IN_TURN
+
+    def test_data_for_training_that_is_fetched_before_the_model_is_put_back(self, tmp_path):
+        """HF's Trainer fetches the next batches after an evaluation, and then says `model.train()`."""
+        program = """
+            model = made()
+            optimizer = optimizer_of(model)
+            data = iter(DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=2))
+            for step in range(3):
+                batches = [next(data)[0] for _ in range(2)]
+                model.train()
+                for batch in batches:
+                    model(batch).sum().backward()
+                optimizer.step()
+                model.eval()
+                with torch.no_grad():
+                    for (batch,) in DataLoader(TensorDataset(torch.randn(2, 4))):
+                        model(batch)
+        """
+        timeline, _ = train(tmp_path, program)
+        expected = {"data": 2, "forward": 2, "backward": 2, "optimizer": 1, "other": 5}
+        assert counts(timeline) == {(s, k): n for s in range(3) for k, n in expected.items()}
+
+    def test_an_interruption_at_any_moment_ends_no_recording(self, tmp_path):
+        """A handler of a signal may raise behind any call, so behind one that reads the clock."""
+        program = f"""
+            import time, bubblescope.record
+            from bubblescope.record.integrations.torch_loop import called, loop
+            due = -1
+            def now():
+                global due
+                due -= 1
+                if due == 0:
+                    raise KeyboardInterrupt
+                return time.monotonic_ns()
+            called._now = loop._now = now
+            bubblescope.record.instrument("loop", folder={str(tmp_path / "out")!r})
+            model = made()
+            optimizer = optimizer_of(model)
+            def step():
+                for _ in range(2):
+                    model(x).sum().backward()
+                optimizer.step()
+            step()
+            interrupted = 0
+            for number in range(1, 7):
+                due = number
+                try:
+                    step()
+                except KeyboardInterrupt:
+                    interrupted += 1
+                due = -1
+                optimizer.step()
+            print(interrupted)
+            step()
+        """
+        done = run(job(tmp_path, program))
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.split() == ["6"]
+        timeline = sources.load(tmp_path / "out")
+        assert order(timeline, step=timeline.steps[0]) == IN_TURN
+        assert order(timeline, step=timeline.steps[-1]) == IN_TURN
+
+    def test_a_recording_that_begins_after_the_optimizer_was_made(self, tmp_path):
+        program = f"""
+            import bubblescope.record
+            model = made()
+            optimizer = torch.optim.Adam(model.parameters())
+            def step():
+                for _ in range(2):
+                    model(x).sum().backward()
+                optimizer.step()
+            step()
+            bubblescope.record.instrument("loop", "torch", folder={str(tmp_path / "out")!r})
+            step()
+            step()
+        """
+        done = run(job(tmp_path, program))
+        assert done.returncode == 0, done.stderr[-3000:]
+        timeline = sources.load(tmp_path / "out")
+        assert timeline.steps == [1, 2]  # by Adam's own count
+        for step in (1, 2):
+            assert order(timeline, step=step) == IN_TURN
+
+    def test_a_model_in_a_reentrant_checkpoint_is_no_evaluation(self, tmp_path):
+        program = """
+            from torch.utils.checkpoint import checkpoint
+            model = made()
+            optimizer = optimizer_of(model)
+            y = x.clone().requires_grad_()
+            for step in range(2):
+                model(y).sum().backward()
+                for _ in range(2):
+                    checkpoint(model, y, use_reentrant=True).sum().backward()
+                optimizer.step()
+        """
+        timeline, _ = train(tmp_path, program)
+        assert timeline.tasks.filter(name="evaluation").is_empty()
+        assert order(timeline, "forward") == [("F", 0, 0)] * 2
+
+    def test_backwards_in_random_order(self, tmp_path):
+        """Some twice, some never, some a step later; of parts of outputs, of several, of no model."""
+        program = """
+            import random
+            class Model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.one, self.other = made(), made()
+                def forward(self, x):
+                    return self.one(x).tanh(), self.other(x).exp()
+            model, weight = Model(), torch.ones(4, requires_grad=True)
+            optimizer = optimizer_of(model)
+            losses = (
+                lambda y: (y ** 2).mean(), lambda y: y.sum(), lambda y: (y * weight).sum() / 3,
+                lambda y: nn.functional.mse_loss(y, torch.zeros_like(y)),
+            )
+            chance, kept = random.Random(SEED), []
+            for step in range(60):
+                flying, todo, count = [], chance.randrange(1, 7), 0
+                style = chance.choice(("alternate", "all first", "any"))
+                while todo or flying:
+                    if todo and (not flying or style == "all first" or
+                                 (style == "any" and chance.random() < 0.5)):
+                        flying.append((count, *model(x)))
+                        print("told", step, "F", count)
+                        todo, count = todo - 1, count + 1
+                        continue
+                    number, one, other = flying.pop(chance.randrange(len(flying)))
+                    loss, how = chance.choice(losses), chance.randrange(8)
+                    if how == 0:  # never, or later
+                        kept.append((step, number, one))
+                        continue
+                    if how == 1:
+                        print("told", step, "B", None)
+                        loss(weight).backward()
+                    if how == 2:
+                        print("told", step, "B", number)
+                        loss(one).backward(retain_graph=True)
+                    if how == 3:
+                        print("told", step, "B", number)
+                        loss(other).backward()
+                    print("told", step, "B", number)
+                    loss(one).backward()
+                    if kept and how == 4:
+                        made_in, number, one = kept.pop()
+                        print("told", step, "B", number if made_in == step else None)
+                        loss(one).backward()
+                optimizer.step()
+        """
+        seed = TURN
+        timeline, said = train(tmp_path, program.replace("SEED", str(seed)))
+        told = [line.split()[1:] for line in said if line.startswith("told")]
+        tasks = timeline.tasks.filter(pl.col("kind").is_in(PASSES)).sort("start_ns")
+        found = [
+            [str(step), kind[0].upper(), str(microbatch)]
+            for step, kind, microbatch in tasks.select(
+                "step", pl.col("kind").cast(pl.String), "microbatch"
+            ).iter_rows()
+        ]
+        assert len(found) == len(told)
+        wrong = [pair for pair in zip(told, found, strict=True) if pair[0] != pair[1]]
+        assert len(wrong) <= 4, wrong  # one for each way to make a loss, at most
+
     def test_gradients_are_accumulated(self, tmp_path):
         timeline, _ = train(tmp_path, ACCUMULATION)
         assert timeline.steps == [0, 1, 2, 3]
@@ -724,14 +981,20 @@ class TestOneProcess:
             stepped(torch.compile(lambda x: model(x), **compiled), optimizer_of(model))
             model = Model(breaks=True)
             stepped(torch.compile(lambda x: model(x), backend="eager"), optimizer_of(model))
+            model = Model()
+            optimizer = optimizer_of(model)
+            def whole(x):
+                torch.autograd.grad(model(x).sum(), list(model.parameters()))
+                return x.sum().requires_grad_()
+            stepped(torch.compile(whole, backend="eager"), optimizer)
         """
         timeline, said = train(tmp_path, program)
         # So nothing of ours is compiled, nor breaks a graph: as many frames, graphs and breaks.
         assert results("\n".join(said)) == results(run(job(tmp_path, program)).stdout)
         assert "'graph_break': {}" in said[0]
-        assert len(results("\n".join(said))) == 7
-        assert timeline.steps == list(range(21))
-        for step in range(21):
+        assert len(results("\n".join(said))) == 8
+        assert timeline.steps == list(range(24))
+        for step in range(24):
             tasks = order(timeline, step=step)
             assert [kind for kind, *_ in tasks if kind == "B"] == ["B", "B"]
             numbers = [number for kind, _, number in tasks if kind == "F"]
@@ -1023,7 +1286,7 @@ class TestOneProcess:
         program = f"""
             import warnings
             import bubblescope.record
-            from bubblescope.record.integrations.torch_loop import loop
+            from bubblescope.record.integrations.torch_loop import graph_origins, loop
             def trained():
                 torch.manual_seed(1)
                 model = made()
@@ -1037,7 +1300,8 @@ class TestOneProcess:
                 raise ValueError(name)
             plain = trained()
             for owner, name in (
-                (loop, "Work"), (loop.Origins, "of"), (loop.Origins, "note"), (loop, "models_of"),
+                (graph_origins, "Work"), (loop.Origins, "of"), (loop.Origins, "note"),
+                (loop, "models_of"),
                 (loop.Loop, "_introduce"), (loop.Loop, "_goes"), (loop.Loop, "_trains"),
                 (loop.Loop, "_follow_others"),
             ):

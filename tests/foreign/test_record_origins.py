@@ -8,7 +8,7 @@ import pytest
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import kind_of, place_of
-from bubblescope.record.integrations.torch_loop.graph_origins import Origins, Work
+from bubblescope.record.integrations.torch_loop.graph_origins import Origins, Work, apart
 from full import module
 
 torch = module("torch")
@@ -18,6 +18,7 @@ WORKS = [[Work(chunk, microbatch, chunk) for microbatch in range(3)] for chunk i
 
 @pytest.fixture
 def origins():
+    apart(torch)  # as the loop's thread does
     return Origins(torch.Tensor)
 
 
@@ -96,6 +97,7 @@ def test_what_a_loss_is_made_of_before_and_after_its_forward_changes_nothing(ori
 
 def test_nodes_of_other_threads_have_numbers_of_their_own(origins, run):
     """They are of no forward that this thread has made, however a loss comes by them."""
+    assert torch.autograd._get_sequence_nr() >= 1 << 15
     origins.begin_step()
     output = run(0, 0)
     made = []

@@ -144,6 +144,41 @@ def test_a_job_that_is_interrupted_loses_nothing(tmp_path):
         assert abs(kept - job.tasks) <= 1
 
 
+COLLECTING = """
+import gc, os, signal, sys, threading
+from bubblescope.record import session
+from bubblescope.record.settings import Settings
+
+def leave(number, frame):
+    raise SystemExit(7)
+
+signal.signal(signal.SIGTERM, leave)
+gc.disable()
+job = session.begin(Settings(out=sys.argv[1], timer="cpu"))
+job.begin_step()
+kept = [[number] for number in range(2_000_000)]  # so that to look at all of them takes a while
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+for _ in range(100):  # the signal comes in the midst of one, almost surely
+    gc.collect()
+print("nobody left")
+"""
+"""A job whose handler of a signal raises, while garbage is collected."""
+
+
+def test_a_signal_while_garbage_is_collected_is_the_jobs(tmp_path):
+    """What a handler raises in a callback of the collector's is printed, and the job goes on."""
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTING, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert "ignored" not in done.stderr
+    kinds = sources.load(tmp_path).tasks["kind"].cast(str).to_list()
+    assert kinds[0] == "gc"
+
+
 HANDING_OVER = {
     "_flush_full",
     "_hand_over",

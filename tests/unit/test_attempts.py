@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
 import random
@@ -194,6 +195,24 @@ def test_steps_that_a_later_start_repeats_are_counted_on(tmp_path):
     assert told == [
         "attempts have steps of the same numbers: those of attempt 2, 2 to 4, are shown as 3 to 5"
     ]
+
+
+def test_what_was_between_two_starts_is_part_of_no_step(tmp_path):
+    """The last step before a failure lasts until nobody knows when, not until the job runs again."""
+    for steps in (range(3), range(3, 6)):
+        with Recorder(tmp_path, rank=0, stages=[0]) as recorder:
+            for step in steps:
+                with recorder.step(step):
+                    for kind in ("forward", "backward"):
+                        with recorder.task(kind, microbatch=0):
+                            pass
+        time.sleep(0.2)
+    run = bubblescope.load(tmp_path, attempt="all")
+    assert run.run.resumed == (3,)
+    assert run.steps == [0, 1, 2, 3, 4, 5]
+    whole = json.loads(run.report().to_json())["wall_clock"]
+    assert whole["step_ns"] < 100_000_000
+    assert bubblescope.load(tmp_path).run.resumed == ()
 
 
 def test_what_an_older_version_left_in_the_folder_itself_is_attempt_0(tmp_path):

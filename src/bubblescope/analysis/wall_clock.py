@@ -134,7 +134,8 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
         return None
     give_back()
     cut = cut_steps_of(timeline)
-    steps = whole_steps(step_starts(timeline.tasks)).filter(~pl.col("step").is_in(cut))
+    starts = step_starts(timeline.tasks)
+    steps = whole_steps(starts, timeline.run.resumed).filter(~pl.col("step").is_in(cut))
     if not steps.height:
         return None
     phases = pipeline_phases(ledger.phases, ledger.between, pipelines(timeline))
@@ -205,11 +206,12 @@ def step_starts(tasks: pl.DataFrame) -> pl.DataFrame:
     return extents(pl.concat(parts), "rank", "step").drop("end_ns").sort("rank", "step")
 
 
-def whole_steps(starts: pl.DataFrame) -> pl.DataFrame:
+def whole_steps(starts: pl.DataFrame, resumed: Sequence[int] = ()) -> pl.DataFrame:
     """Return rank, step, start_ns and end_ns of all steps of which the next is known.
 
     Args:
         starts: As `step_starts` returns it.
+        resumed: As of `Run`: what was before such a step is no part of the one before it.
     """
     return (
         starts.with_columns(
@@ -218,6 +220,7 @@ def whole_steps(starts: pl.DataFrame) -> pl.DataFrame:
         )
         # What was not recorded in between is no part of a step.
         .filter(pl.col("after") == pl.col("step") + 1, pl.col("end_ns") >= pl.col("start_ns"))
+        .filter(~pl.col("after").is_in(list(resumed)))
         .drop("after")
     )
 

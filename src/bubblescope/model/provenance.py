@@ -172,6 +172,8 @@ class Run(msgspec.Struct, frozen=True):
         host_clocks: Whether, where the ranks share no clock, those of one host do.
         clock: What was found out about the clocks, if anything was.
         attempts: Every start of a recorded job, also those that were not read.
+        resumed: Steps with which later starts begin, if several were read as one run: the job did not
+            run just before.
     """
 
     origins: tuple[Origin, ...] = ()
@@ -186,6 +188,7 @@ class Run(msgspec.Struct, frozen=True):
     world: int | None = None
     attempts: tuple[RecordedStart, ...] = ()
     notes: tuple[Notice, ...] = ()
+    resumed: tuple[int, ...] = ()
 
     def noted(self, *notices: Notice) -> Run:
         """Return the same with more notes."""

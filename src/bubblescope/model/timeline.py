@@ -492,6 +492,7 @@ def joined(runs: Sequence[Run], ranks: int) -> Run:
         common_clock=common,
         host_clocks=not common and all(run.common_clock or run.host_clocks for run in runs),
         attempts=tuple(attempt for run in runs for attempt in run.attempts),
+        resumed=tuple(sorted({step for run in runs for step in run.resumed})),
     )
 
 

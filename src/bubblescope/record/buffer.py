@@ -20,7 +20,8 @@ CAPACITY: Final = 4096
 
 WIDTH: Final = 7
 """Values of a task in a buffer: its packed step, its packed place, the timer's marks at its begin and
-end, the host's monotonic times at its begin and end, its name or None."""
+end (None if it is timed on the host only), the host's monotonic times at its begin and end, its name or
+None."""
 _HOST_BEGIN: Final = 4
 
 NO_PAIR: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
@@ -125,7 +126,14 @@ class Buffer:
         numbers[1:] = np.frombuffer(b"".join(places), "<i4").reshape(-1, len(PLACE)).T
         times = np.empty((len(TIMES), len(steps)), np.int64)
         times[2:] = host_begins, host_ends
-        found = timer.resolve(begins, ends, self._anchor, numbers[-1] == _COMM)
-        times[:2] = found[:2]
-        busy_ns = found[2] if timer.sees_kernels else None
+        busy_ns = np.full(len(steps), -1, np.int64) if timer.sees_kernels else None
+        marked: Any = slice(None)
+        if None in begins:  # what has no marks of the timer is timed on the host
+            times[:2] = times[2:]
+            marked = np.array([one is not None for one in begins])
+            begins, ends = ([one for one in marks if one is not None] for marks in (begins, ends))
+        found = timer.resolve(begins, ends, self._anchor, (numbers[-1] == _COMM)[marked])
+        times[:2, marked] = found[:2]
+        if busy_ns is not None:
+            busy_ns[marked] = found[2]
         return Rows(numbers[:-2], numbers[-2], numbers[-1], times, names, busy_ns)

@@ -49,6 +49,7 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "torch.optim.optimizer": "torch_loop:optimizers",
         "torch.nn.modules.module": "torch_loop:compiled_in_place",
         "torch._dynamo.eval_frame": "torch_loop:compiled",
+        "torch._dynamo.symbolic_convert": "torch_loop:translated",
         "torch.amp.grad_scaler": "torch_loop:scalers",
         "torch.utils.data.dataloader": "torch_loop:data",
         "torch.distributed.distributed_c10d": "torch_loop:transfers",

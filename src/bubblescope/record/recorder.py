@@ -14,9 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bubblescope.model.errors import RecorderError
+from bubblescope.model.kinds import Kind
 from bubblescope.model.version import __version__
 from bubblescope.record.arguments import taker
-from bubblescope.record.buffer import CAPACITY, LANE_OF_KIND, WIDTH, Buffer, label_of, pack_step
+from bubblescope.record.buffer import (
+    CAPACITY,
+    LANE_OF_KIND,
+    WIDTH,
+    Buffer,
+    identity_of,
+    label_of,
+    pack_step,
+)
 from bubblescope.record.checks import checked_identity, kind_code, lane_code, optional, whole
 from bubblescope.record.claims import claim
 from bubblescope.record.intake import Intake
@@ -31,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from bubblescope.model.kinds import Kind, Lane
+    from bubblescope.model.kinds import Lane
+    from bubblescope.record.collected import Collected
     from bubblescope.record.step_times import StepTimes
     from bubblescope.record.vendor_marks import Marks
     from bubblescope.recording.columns import Membership
@@ -39,6 +49,7 @@ if TYPE_CHECKING:
     Function = TypeVar("Function", bound=Callable[..., Any])
 
 _now: Final = time.monotonic_ns
+_COLLECTION: Final = identity_of(Kind.GC)
 
 _FULL: Final = CAPACITY * WIDTH
 """Values in the list of tasks at which it is handed to the writer."""
@@ -187,6 +198,8 @@ class Recorder:
         self._recording = False
         self.settling = False
         """Whether the job waits for the recorder: what happens meanwhile is none of the job's."""
+        self.collected: Collected | None = None
+        """What notes garbage collections, if they are to be recorded."""
 
     @property
     def recording(self) -> bool:
@@ -235,6 +248,8 @@ class Recorder:
     def forget(self) -> None:
         """Be closed without touching the file: in a process that was forked, it is the parent's."""
         self.recording, self._closed, self._forgotten = False, True, True
+        if self.collected is not None:
+            self.collected.end()
         self._writer, self._profiler = None, None
         self._lock = threading.RLock()  # whoever held it is not in this process
         self._handing_over = False
@@ -399,6 +414,7 @@ class Recorder:
             self._flush()
         if number in self._window:
             self._profile(on=True)
+        self._add_collections()
         self._step = number
         self._intake.step = pack_step(number)
         self._next_step = number + 1
@@ -407,6 +423,7 @@ class Recorder:
     def _end(self, *, failed: bool) -> None:
         if self._forgotten:
             return
+        self._add_collections()
         number, self._step = self._step, None
         self._intake.step = pack_step(UNKNOWN)
         last = number == self._window.stop - 1
@@ -462,6 +479,7 @@ class Recorder:
 
     def _flush(self, *, failed: bool = False) -> None:
         """Hand what was recorded to the writer."""
+        self._add_collections()
         with self._lock:
             if not failed:  # else the device may hang, and only the writer's thread may wait for it
                 self._settle()
@@ -489,6 +507,7 @@ class Recorder:
             self._give_up(error)
 
     def _settle(self) -> None:
+        self._add_collections()
         if self._items:
             self.settling = True
             try:
@@ -496,12 +515,27 @@ class Recorder:
             except Exception as error:  # noqa: BLE001  if the device is lost, the job will notice itself
                 self._give_up(error)
             finally:
+                self._add_collections()
                 self.settling = False
 
     def write(self, tasks: Buffer) -> None:
         """Write tasks that were timed before the first step, by the same timer."""
         if self._writer is not None:
             self._writer.write(tasks)
+
+    def _add_collections(self) -> None:
+        """Record the garbage collections since this was called last; everything waits for them.
+
+        They are timed on the host, whatever the clock: they have no mark of a device.
+        """
+        if self.collected is None:
+            return
+        stamps = self.collected.taken()
+        if not self._recording or self.settling:
+            return
+        for begin, end in zip(stamps[::2], stamps[1::2], strict=True):
+            marks = (begin, end) if self.plain else (None, None)
+            self._items += (self._intake.step, _COLLECTION, *marks, begin, end, None)
 
     def _hand_over(self) -> None:
         """Take what was recorded, and give it to the writer.
@@ -529,6 +563,7 @@ class Recorder:
         if self._handing_over or not self._lock.acquire(blocking=False):
             return None
         try:
+            self._add_collections()
             if not self._items:
                 return None
             self._handing_over = True

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
+from bubblescope.record.collected import Collected
 from bubblescope.record.early import Early
 from bubblescope.record.intake import Intake
 from bubblescope.record.job_log import told, warn
@@ -230,7 +231,11 @@ class Session:
         if settings.prometheus:
             self._stop_serving = _serve(recorder, settings.prometheus)
         self.recorder = recorder
-        gc.callbacks.append(self._collecting)
+        if settings.marks:  # which have to be set while garbage is collected
+            gc.callbacks.append(self._collecting)
+        else:
+            self._collected = recorder.collected = Collected()
+            self._collected.begin()
         atexit.register(self.close)
         processes = sys.modules.get("multiprocessing.util")
         if processes is not None:  # whose children, where they are forked, do not leave by `atexit`
@@ -249,6 +254,8 @@ class Session:
             if step is not None:
                 # The last step may be the one to leave after; the job is leaving already.
                 step.__exit__(SystemExit, None, None)
+            if self._collected is not None:
+                self._collected.end()
             recorder.close()
             if self._stop_serving is not None:
                 self._stop_serving()
@@ -263,6 +270,8 @@ class Session:
         self._failure = f"{type(error).__name__}: {error}"
         recorder, self.recorder = self.recorder, None
         self._retired = recorder
+        if self._collected is not None:
+            self._collected.end()
         warn(
             f"bubblescope stopped recording ({type(error).__name__}: {error}); training goes on",
             stacklevel=3,
@@ -386,13 +395,17 @@ class Session:
             recorder = self.recorder or (self._early if early else None)
             if recorder is None or not recorder.recording or self._aside or not _in_main_thread():
                 return function(*args, **kwargs)
-            self._aside = True
-            began = recorder.begin_task(place, name)
+            # Signals may raise behind any call: whatever is, what is inside ends.
+            began = None
             try:
+                self._aside = True
+                began = recorder.begin_task(place, name)
                 return function(*args, **kwargs)
             finally:
                 self._aside = False
-                if least_ns and _now() - began[1] < least_ns:
+                if began is None:
+                    pass
+                elif least_ns and _now() - began[1] < least_ns:
                     recorder.abandon_task()
                 else:
                     recorder.end_task(place, began, name)
@@ -472,6 +485,7 @@ class Session:
             self._collection = None
 
     _collection: Began | None = None
+    _collected: Collected | None = None
 
 
 _GC = identity_of(Kind.GC)

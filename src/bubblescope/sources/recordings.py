@@ -204,7 +204,7 @@ def _one_after_another(attempts: dict[int, Timeline]) -> Timeline:
     numbers, last = list(attempts), attempts[max(attempts)]
     if len(numbers) == 1:
         return last
-    parts, counted_on, highest = [], [], -1
+    parts, counted_on, resumed, highest = [], [], [], -1
     for number, one in attempts.items():
         steps = one.steps
         shift = highest + 1 - steps[0] if steps and steps[0] <= highest else 0
@@ -214,10 +214,13 @@ def _one_after_another(attempts: dict[int, Timeline]) -> Timeline:
                 f"{steps[0] + shift} to {steps[-1] + shift}"
             )
         parts.append(one.tasks.with_columns(pl.col("step") + shift))
-        highest = max(highest, steps[-1] + shift) if steps else highest
+        if steps:
+            resumed += [steps[0] + shift] * (highest >= 0)
+            highest = max(highest, steps[-1] + shift)
     # Where a rank sits may change between starts; what its tasks say of stages stays with them.
     ranks = pl.concat([one.ranks for one in reversed(attempts.values())])
     run = concat([Timeline(one.tasks[:0], one.ranks[:0], one.run) for one in attempts.values()]).run
+    run = msgspec.structs.replace(run, resumed=tuple(resumed))
     if counted_on:
         text = f"attempts have steps of the same numbers: {'; '.join(counted_on)}"
         run = run.warned(Notice("steps-counted-on", text))

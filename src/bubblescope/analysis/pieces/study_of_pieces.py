@@ -338,7 +338,7 @@ class _Study(Looking):
         spans: Held[Any] = Held()
         whole: list[Held[pl.DataFrame | None]] = []
         if not (ledger.nothing or asked.budgeted):
-            [spans] = self.put(_spans, self.told, alone, rated.rates)
+            [spans] = self.put(_spans, self.pieces, self.told, alone, rated.rates)
             if not spans.nothing:
                 whole = self.look(scans.whole, spans) if before is None else before
         sets: list[Held[Sets]] = []
@@ -530,9 +530,12 @@ def _ledger(
     return ledger, Ideal(pl.concat(steps).sort("step"), pl.concat(own), sum(imputed), None)
 
 
-def _spans(known: scans.Told, alone: Alone, rates: pl.DataFrame) -> tuple[scans.Spans | None]:
+def _spans(
+    pieces: Pieces, known: scans.Told, alone: Alone, rates: pl.DataFrame
+) -> tuple[scans.Spans | None]:
     """Return when steps were that are whole, and pipeline phases; None without any such."""
-    steps = whole_steps(alone.starts).filter(~pl.col("step").is_in(known[step_facts].cut))
+    steps = whole_steps(alone.starts, pieces.run.resumed)
+    steps = steps.filter(~pl.col("step").is_in(known[step_facts].cut))
     if not steps.height:
         return (None,)
     compared = rates.filter(pl.col("step").is_in(known[step_facts].compared, nulls_equal=True))

@@ -8,6 +8,7 @@ and backwards, which are no part of the optimizer's own work. The hook before ma
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import weakref
 from contextlib import suppress
@@ -90,7 +91,9 @@ class _Steps:
 
 def optimizer(module: ModuleType, session: Session) -> None:
     """Record the steps of all optimizers, and number steps on from those that they have made before."""
-    made: weakref.WeakSet[Any] = weakref.WeakSet()
+    made: weakref.WeakSet[Any] = weakref.WeakSet(made_before(module))
+    for _ in made:
+        session.rounds.made_optimizer()
     session.ask(lambda: {"first_step": max(map(_steps_made, made), default=0)})
     theirs = module.Optimizer.__init__
 
@@ -114,6 +117,18 @@ def optimizer(module: ModuleType, session: Session) -> None:
     module.Optimizer.zero_grad = zero_grad
     module.register_optimizer_step_pre_hook(steps.before)
     module.register_optimizer_step_post_hook(steps.after)
+
+
+def made_before(module: ModuleType) -> list[Any]:
+    """Return the optimizers that a job made before it began to be recorded.
+
+    Args:
+        module: `torch.optim.optimizer`.
+    """
+    if getattr(sys.modules["torch"].__spec__, "_initializing", False):
+        return []  # it is being imported: there are none
+    # By type, for `isinstance` asks objects, and some answer by doing something.
+    return [one for one in gc.get_objects() if issubclass(type(one), module.Optimizer)]
 
 
 def _compiling() -> bool:

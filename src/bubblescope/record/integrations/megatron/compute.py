@@ -116,14 +116,15 @@ class Compute:
                 what = place(args, kwargs)
             except Exception as error:  # noqa: BLE001  the job goes on
                 session.fail(error)
-            self.busy = True
-            at, begin = intake.step, now()
-            try:
+            begin = None
+            try:  # signals may raise behind any call, and nothing is busy then
+                self.busy = True
+                at, begin = intake.step, now()
                 result = function(*args, **kwargs) if kwargs else function(*args)
             finally:
-                end = now()
                 self.busy = False
-                if what is not None and intake.items is not None:
+                end = now()
+                if what is not None and begin is not None and intake.items is not None:
                     items += (at, what, begin, end, begin, end, None)
                     if len(items) >= intake.most:
                         intake.relieve()

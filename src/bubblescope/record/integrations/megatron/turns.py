@@ -144,7 +144,13 @@ class Progress:
             made = args[position] if len(args) > position else output(args, kwargs)
             if self.given is not None or self.splits:
                 return place(*self.next_backward(made))
-            tensor, still = _first_tensor(made), self._open
+            # As in `_first_tensor`: this is called often, here and below.
+            tensor, kind, still = made, type(made), self._open
+            while (kind is list or kind is tuple) and tensor:
+                tensor = tensor[0]
+                kind = type(tensor)
+            if kind not in _alone:
+                tensor = _first_tensor(tensor)
             if still and still[0][0]() is tensor and tensor is not None:  # mostly it is the oldest
                 self._back = back = still.pop(0)[2]
                 self._ended += 1
@@ -223,7 +229,12 @@ class Progress:
         """Remember what the last forward returned: its backward, and who sends it, will name it."""
         if self._ahead is None:
             return
-        tensor = _first_tensor(result)
+        tensor, kind = result, type(result)
+        while (kind is list or kind is tuple) and tensor:
+            tensor = tensor[0]
+            kind = type(tensor)
+        if kind not in _alone:
+            tensor = _first_tensor(tensor)
         try:
             made: Made = ref(tensor), True, self._ahead
             self._made.append(made)
@@ -236,7 +247,12 @@ class Progress:
         """Remember what the last backward returned."""
         if self._back is None:
             return
-        tensor = _first_tensor(result)
+        tensor, kind = result, type(result)
+        while (kind is list or kind is tuple) and tensor:
+            tensor = tensor[0]
+            kind = type(tensor)
+        if kind not in _alone:
+            tensor = _first_tensor(tensor)
         try:  # noqa: SIM105  `suppress` takes longer
             self._made.append((ref(tensor), False, self._back))
         except TypeError:  # nothing can refer to it weakly, so it is no tensor

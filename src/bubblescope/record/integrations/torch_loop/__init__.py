@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
+from bubblescope.record.integrations.torch_common import made_before
 from bubblescope.record.integrations.torch_loop.called import leave_out
 from bubblescope.record.integrations.torch_loop.loop import Loop
 
@@ -47,11 +48,13 @@ def optimizers(module: ModuleType, session: Session) -> None:
 
     module.Optimizer.__init__ = init
     module.register_optimizer_step_post_hook(lambda *_: loop.end_step())
+    for optimizer in made_before(module):
+        loop.adopt(optimizer)
 
 
 def compiled(module: ModuleType, session: Session) -> None:
     """Follow what `torch.compile` makes of a model, from its first call on."""
-    leave_out(module)
+    leave_out(module, session.shared(Loop).left_out)
     made = module.OptimizedModule
     theirs = made.__init__
 
@@ -61,6 +64,12 @@ def compiled(module: ModuleType, session: Session) -> None:
         session.shared(Loop).compiled(model, self)
 
     made.__init__ = init
+    session.shared(Loop).compiler.watch(module)
+
+
+def translated(module: ModuleType, session: Session) -> None:
+    """Notice when Dynamo follows code."""
+    session.shared(Loop).compiler.watch(module)
 
 
 def compiled_in_place(module: ModuleType, session: Session) -> None:
@@ -91,9 +100,10 @@ def scalers(module: ModuleType, session: Session) -> None:
 
 
 def backwards(module: ModuleType, session: Session) -> None:
-    """Record backwards; a tensor's own `backward` calls this function too."""
+    """Record backwards; a tensor's `backward` and `torch.func` call these functions too."""
     loop = session.shared(Loop)
     module.backward = loop.backwards(module.backward)  # type: ignore[attr-defined]
+    module.grad = loop.gradients(module.grad)  # type: ignore[attr-defined]
 
 
 def data(module: ModuleType, session: Session) -> None:

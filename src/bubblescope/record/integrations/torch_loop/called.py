@@ -7,9 +7,12 @@ import threading
 import time
 import weakref
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.record.integrations.torch_loop.compiling import in_compiled
+from bubblescope.record.integrations.torch_loop.compiling import Compiler, in_compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _holders: Final = sys.getrefcount
 _now: Final = time.monotonic_ns
@@ -39,71 +42,89 @@ class Called:
         self._theirs = model._compiled_call_impl  # noqa: SLF001  the place for it
         self._intake, self._origins = loop.intake, loop.origins
         self._tensor, self._number = torch.Tensor, loop.number
-        self._traced, self._flags = loop.traced, loop.flags
-        self._in_compiled = in_compiled(torch) or _nothing
+        self._compiler = loop.compiler
         self._alone, self._all_alone = _alone(torch.nn.Module)
+        self._kind: Any = None
+        self._run: Any = None
+        """What models of `_kind`, which is this one's, call without us."""
         model._compiled_call_impl = self  # noqa: SLF001
 
-    # A pass empties the caches, so it is not what a line does that takes long, but that there is one.
-    # The usual case is told here, in one piece: the loop is in a step and in no task, and this model
-    # goes forward in training, on data that no model has made. All else is the loop's own `forward`.
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    # A pass empties the caches, so it is not what a line does that takes long, but that there is one,
+    # and most of all one that calls a function or asks a module for an attribute. The usual case is
+    # told here, in one piece: the loop is in a step and in no task, nothing has ever been compiled, and
+    # this model goes forward on data that no model has made. All else is the loop's own `forward`.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: PLR0911  see above
         """Call the model."""
         model: Any = self._model()
-        if self._traced():
+        compiler = self._compiler
+        if compiler.used and compiler.traces():
             return (self._theirs or model._call_impl)(*args, **kwargs)  # noqa: SLF001
         loop, items = self.loop, self._intake.items
         if (
             loop.inside is not None
             or items is None
-            or model is None
-            or not model.training
-            or model._compiled_call_impl is not self  # noqa: SLF001
-            or _holders(self) != self._alone
-            or _holders(model.__dict__) != self._all_alone
+            or type(model) is not self._kind  # none is there, or it was not called so far
             or _thread() != loop.thread
-            or self._in_compiled() is not None
-            or self._flags._is_compiling_flag  # noqa: SLF001
+            or (compiler.used and compiler.compiles())
         ):
             return self._otherwise(model, args, kwargs)
-        run = self._theirs or model._call_impl  # noqa: SLF001  what it calls without us
+        its = model.__dict__
+        if (
+            _holders(self) != self._alone
+            or _holders(its) != self._all_alone
+            or "_compiled_call_impl" not in its
+            or its["_compiled_call_impl"] is not self
+        ):
+            return self._otherwise(model, args, kwargs)
         for one in (*args, *kwargs.values()) if kwargs else args:
             if type(one) is not self._tensor or (one.requires_grad and one.grad_fn is not None):
-                return loop.forward(self, run, args, kwargs)
-        try:
-            chunk = self.chunk
-            work = chunk.works[chunk.forwards]
-        except (AttributeError, IndexError):  # the first of its chunk, or of all steps
-            return loop.forward(self, run, args, kwargs)
-        loop.inside = run
-        step, before, begin = self._intake.step, self._number(), _now()
-        try:
-            output = run(*args, **kwargs) if kwargs else run(*args)
+                return self._aside(model, args, kwargs)
+        chunk = self.chunk
+        work = None if chunk is None else chunk.next
+        if work is None:  # the first of its chunk, or of all steps
+            return self._aside(model, args, kwargs)
+        theirs = self._theirs
+        try:  # signals may raise behind any call, and nothing is inside then
+            loop.inside = self
+            step, before, begin = self._intake.step, self._number(), _now()
+            if theirs is not None or "_call_impl" in its:
+                output = (theirs or model._call_impl)(*args, **kwargs)  # noqa: SLF001
+            elif kwargs:
+                output = self._run(model, *args, **kwargs)
+            else:
+                output = self._run(model, *args)
         finally:
-            end = _now()
             loop.inside = loop.outside
+            end = _now()
         after = self._number()
         if after == before and loop.evaluated(begin):
             return output
         items += (step, work.forward, begin, end, begin, end, None)
-        chunk.forwards += 1
+        chunk.next = work.next
         origins = self._origins
         origins.bounds += (before, after)
         origins.works.append(work)
+        origins.last = work
+        origins.open += 1
         return output
+
+    def _aside(self, model: Any, args: Any, kwargs: Any) -> Any:
+        """Call the model, though the loop must think about what its forward is."""
+        self._kind, self._run = type(model), type(model)._call_impl  # noqa: SLF001
+        run = self._theirs or model._call_impl  # noqa: SLF001  what it calls without us
+        return self.loop.forward(self, run, args, kwargs)
 
     def _otherwise(self, model: Any, args: Any, kwargs: Any) -> Any:
         """Call what is to be called, for something is not as usual."""
         # Where a graph breaks within it, the model is called anew, by what has been compiled.
-        if self._flags._is_compiling_flag or self._in_compiled() is not None:  # noqa: SLF001
+        if self._compiler.compiles():
             return (self._theirs or model._call_impl)(*args, **kwargs)  # noqa: SLF001
         # What was copied from a model, such as the replicas of DataParallel, or took its place with all
         # that it had, has this too, and may outlive it.
         caller: Any = sys._getframe(2).f_locals.get("self")  # noqa: SLF001  `Module.__call__`
         if caller is not model and hasattr(caller, "_call_impl"):
             return caller._call_impl(*args, **kwargs)  # noqa: SLF001
-        run = self._theirs or model._call_impl  # noqa: SLF001
-        return self.loop.forward(self, run, args, kwargs)
+        return self._aside(model, args, kwargs)
 
     def leave(self) -> None:
         """Let the model be called as if this had never been here."""
@@ -135,19 +156,20 @@ def _alone(module: Any) -> tuple[int, int]:
     probe = module()
     probe._compiled_call_impl = _Counting()  # noqa: SLF001  the place for it
     # Python may hold one less once it has seen the calls a few times.
-    return min(probe() for _ in range(100)), _holders(probe.__dict__)
+    its = probe.__dict__
+    return min(probe() for _ in range(100)), _holders(its)
 
 
-def leave_out(eval_frame: Any) -> None:
+def leave_out(eval_frame: Any, others: Iterable[Any]) -> None:
     """Let Dynamo, whose module of that name this is, not compile the calls of `Called` as a frame.
+
+    Nor other code of ours, as long as it only passes on what is called within what was compiled.
 
     It still looks through them where it compiles what calls the model. Where a graph breaks within the
     model, there are as many graphs and breaks as without us.
     """
     if in_compiled(sys.modules["torch"]) is not None:  # else nothing tells when to be left alone
-        for function in (Called.__call__, Called._otherwise):  # noqa: SLF001
-            eval_frame.skip_code(function.__code__)
-
-
-def _nothing() -> None:
-    """There is no compiler."""
+        ours = (Called.__call__, Called._otherwise, Called._aside)  # noqa: SLF001
+        passing = [one.__code__ for one in (*ours, Compiler.compiles, Compiler.graphs)]
+        for code in (*passing, *others):
+            eval_frame.skip_code(code)

@@ -15,6 +15,24 @@ _FAR: Final = 1000
 """Nodes to look through, between a loss and the models' outputs."""
 
 
+_APART: Final = 1 << 15
+"""How many numbers the loop's thread leaves out, which takes it some 25 ms."""
+_AT_ONCE: Final = 1 << 10
+
+
+def apart(torch: Any) -> None:
+    """Let this thread's nodes have numbers that no other thread's soon have.
+
+    It only counts on as it makes nodes, and those of most threads that help a loop are fewer.
+    """
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():  # noqa: SLF001
+        return  # somebody looks at everything that is computed
+    with torch.enable_grad():
+        leaves = [torch.empty((), device="cpu", requires_grad=True)] * _AT_ONCE
+        for _ in range(_APART // _AT_ONCE):
+            torch.atleast_1d(*leaves)
+
+
 class Work:
     """A micro-batch in a chunk of this rank's models: one object for each, in every step.
 
@@ -23,9 +41,10 @@ class Work:
         microbatch: The micro-batch within the step and chunk.
         forward: Where its forward belongs, packed.
         backward: Where its backward belongs, packed.
+        next: The next micro-batch of the chunk; None if no step has come so far.
     """
 
-    __slots__ = ("backward", "chunk", "forward", "microbatch")
+    __slots__ = ("backward", "chunk", "forward", "microbatch", "next")
 
     def __init__(self, chunk: int | None, microbatch: int, stage: int | None) -> None:
         self.chunk = chunk
@@ -34,6 +53,7 @@ class Work:
             identity_of(kind, stage=stage, chunk=chunk, microbatch=microbatch)
             for kind in (Kind.FORWARD, Kind.BACKWARD)
         )
+        self.next: Work | None = None
 
 
 class Chunk:
@@ -41,16 +61,37 @@ class Chunk:
 
     Attributes:
         number: Which of its rank's chunks it is.
-        works: Its micro-batches, as far as any step has come.
-        forwards: How many of them have gone forward in the step.
+        next: The micro-batch that goes forward next; None if no step has come so far.
     """
 
-    __slots__ = ("forwards", "number", "works")
+    __slots__ = ("_works", "next", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.works: list[Work] = []
-        self.forwards = 0
+        self.next: Work | None = None
+        self._works: list[Work] = []
+
+    @property
+    def forwards(self) -> int:
+        """How many micro-batches have gone forward in the step."""
+        return len(self._works) if self.next is None else self.next.microbatch
+
+    def go_on(self, microbatch: int) -> None:
+        """Let a micro-batch, of those that steps have had, or the first one that none has, be next."""
+        self.next = self._works[microbatch] if microbatch < len(self._works) else None
+
+    def due(self, stage: int | None) -> Work:
+        """Return the micro-batch that goes forward next.
+
+        Args:
+            stage: The chunk's stage, if it is known.
+        """
+        if self.next is None:
+            self.next = Work(self.number, len(self._works), stage)
+            if self._works:
+                self._works[-1].next = self.next
+            self._works.append(self.next)
+        return self.next
 
 
 class Origins:
@@ -58,8 +99,13 @@ class Origins:
 
     A thread numbers the nodes that it makes, one after the other. So what a forward made are the
     numbers from where its thread was before to where it was afterwards, and nothing need be noted in a
-    node, or looked up in one. Nodes of other threads have numbers of their own, which are far from
-    these: a thread that only trains a while, or only runs a backward's own graph, does not keep up.
+    node, or looked up in one. Each thread begins to count at 0, so one that works in step with the loop
+    would have the very same numbers; the loop's thread goes `apart` once.
+
+    Most loops run backward what they have just run forward. If that is the only forward that has not
+    been backward, a loss is its own if it was made just as a loss of this step was which the graph
+    has told of: by the same operation, and as many nodes after the forward. If a loss of no model is
+    made like that too, this may be wrong once in a job: then the graph is asked of all that are.
 
     Args:
         tensor: PyTorch's class of tensors.
@@ -68,9 +114,25 @@ class Origins:
         bounds: Where the thread was before and after each forward of this step and the last, in turn.
             Always the same list, as `works` is.
         works: What these forwards were.
+        open: How many forwards may still be backward; more than that, if some never will be.
+        last: The last forward; None in a step that has had none.
+        far: How many nodes after the last forward a loss of its own was made; less than 0 if within.
+        kind: By which kind of node; None if none has been looked for in this step.
     """
 
-    __slots__ = ("_earlier", "_tensor", "bounds", "works")
+    __slots__ = (
+        "_backward",
+        "_earlier",
+        "_left",
+        "_tensor",
+        "_unsure",
+        "bounds",
+        "far",
+        "kind",
+        "last",
+        "open",
+        "works",
+    )
 
     def __init__(self, tensor: type) -> None:
         self._tensor: Any = tensor
@@ -78,17 +140,76 @@ class Origins:
         self.works: list[Work] = []
         self._earlier = 0
         """How many of them were of the last step."""
+        self.open = self._left = 0
+        """How many of those that are open are left of the last step."""
+        self._backward: set[Work] = set()
+        """What has been backward in this step, as far as the graph was asked."""
+        self._unsure: set[tuple[int, Any]] = set()
+        """How losses were made of which it turned out that not all are of the last forward."""
+        self.last: Work | None = None
+        self.far = 0
+        self.kind: Any = None
 
     def begin_step(self) -> None:
         """Forget the step before the last."""
         del self.bounds[: 2 * self._earlier]
         del self.works[: self._earlier]
         self._earlier = len(self.works)
+        self.open = self._left = max(self.open - self._left, 0)
+        self._backward.clear()
+        self.last = self.kind = None
 
-    def note(self, work: Work, before: int, after: int) -> None:
-        """Note what a forward was, and where the thread was before and after it."""
+    def note(self, work: Work, before: int, after: int, *, again: bool = False) -> None:
+        """Note what a forward was, and where the thread was before and after it.
+
+        Args:
+            work: What it was.
+            before: The number of the first node that it made.
+            after: That of the next one, after it.
+            again: Whether the same micro-batch was noted before: its models run one after the other.
+        """
         self.bounds += (before, after)
         self.works.append(work)
+        self.last = work
+        self.open += not again
+
+    def spoil(self) -> None:
+        """Let the graph be asked of everything for the rest of this step, and in the next."""
+        self.open += 1
+
+    def backs(self, tensors: Any, *, frees: bool) -> Work | None:
+        """Return what a backward is that starts from tensors; see `of`.
+
+        Args:
+            tensors: As `of` takes it.
+            frees: Whether what it has run through is gone afterwards, so that no other can follow.
+        """
+        work = self.of(tensors)
+        if self.open == 1 and self.last is not None:
+            self._learn(tensors, work)
+        if work is None or work.chunk is None:
+            return work
+        if work is self.last and self.open == 0 and work not in self._backward:
+            # It was told of another backward before: so these two are not to be told apart that way.
+            self._unsure.add((self.far, self.kind))
+            self.kind = None
+        if frees and work not in self._backward:
+            self._backward.add(work)
+            self.open = max(self.open - 1, 0)
+        return work
+
+    def _learn(self, tensors: Any, work: Work | None) -> None:
+        """Learn how a loss of the last forward is made, or that others are made like it."""
+        root = tensors.grad_fn if type(tensors) is self._tensor else None
+        if root is None:
+            return
+        made = root._sequence_nr() - self.bounds[-1], type(root)  # noqa: SLF001
+        if work is not self.last:
+            self._unsure.add(made)
+            if made == (self.far, self.kind):
+                self.kind = None
+        elif made not in self._unsure:
+            self.far, self.kind = made
 
     def of(self, tensors: Any, far: int = _FAR) -> Work | None:
         """Return what of this step made tensors; None if nothing did, or several micro-batches.

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
@@ -15,9 +16,14 @@ from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.called import Called
-from bubblescope.record.integrations.torch_loop.compiling import flags, traced
-from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work
-from bubblescope.record.integrations.torch_loop.models import called_of, models_of, parts_of
+from bubblescope.record.integrations.torch_loop.compiling import Compiler
+from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work, apart
+from bubblescope.record.integrations.torch_loop.models import (
+    called_of,
+    in_checkpoint,
+    models_of,
+    parts_of,
+)
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.notes import FORWARD, OPTIMIZER
 
@@ -60,14 +66,13 @@ class Loop:
         intake: Where tasks are put.
         origins: Which forward made what.
         number: Returns the number of the next node that this thread makes.
-        traced: Says whether Dynamo follows this code.
-        flags: Has `_is_compiling_flag`: whether a graph is made of what runs.
+        compiler: Says whether what runs is compiled.
+        left_out: Code that Dynamo is not to compile where a graph breaks.
     """
 
     # Until there is an optimizer, PyTorch may not have been imported as a whole.
     origins: Origins
     number: Callable[[], int]
-    flags: Any
     _tensor: Any
     _has_gradients: Callable[[], bool]
 
@@ -75,7 +80,8 @@ class Loop:
         self._session = session
         self._torch = sys.modules["torch"]
         self.thread = 0
-        self.traced: Callable[[], bool] = self._compiling
+        self.compiler = Compiler()
+        self.left_out: list[Any] = []
         self.inside: Any = _OUTSIDE
         self.outside: Any = _OUTSIDE
         self.intake = session.intake
@@ -95,11 +101,12 @@ class Loop:
         """What the last backward started from."""
         self._failed: Work | None = None
         """What a backward of this step started from that failed, as long as it was not tried again."""
+        self._fed_by: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Iterators of data that the training has fetched from."""
+        self._feeds = False
+        """Whether data is fetched from one of these now."""
         session.when_used(self._heed)
         self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
-
-    def _compiling(self) -> bool:
-        return bool(self._torch.compiler.is_compiling())
 
     # The loop's models
 
@@ -114,7 +121,9 @@ class Loop:
                 self._tensor = self._torch.Tensor
                 self.origins = Origins(self._tensor)
                 self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
-                self.traced, self.flags = traced(self._torch), flags(self._torch)
+                self.compiler.bind(self._torch)
+                with suppress(Exception):  # older versions may not tell who looks on
+                    apart(self._torch)
                 self._has_gradients = self._torch.is_grad_enabled
             wanted = [one for group in optimizer.param_groups for one in group["params"]]
             known = {id(one) for model in self._there() for one in model.parameters()}
@@ -252,7 +261,7 @@ class Loop:
         self._failed = None
         self.origins.begin_step()
         for chunk in self._chunks:
-            chunk.forwards = 0
+            chunk.go_on(0)
         self._heed()
         self._session.begin_step()
 
@@ -311,6 +320,8 @@ class Loop:
         return self._in_training()
 
     def _in_training(self) -> bool:
+        if self._feeds:
+            return True
         # Some wrappers stay as they are when what they wrap is put in training, or in evaluation.
         parts = (part for model in self._there() for part in model.modules())
         return any(part.training for part in parts if next(part.children(), None) is None)
@@ -321,37 +332,60 @@ class Loop:
         """Return a function that runs backwards and is recorded."""
         self._backward = function
         otherwise = self.timed(function, self._backs, self._always)
-        intake, now = self.intake, _now
+        intake, compiler, now, thread = self.intake, self.compiler, _now, _thread
 
+        # As in `Called.__call__`: the usual case in one piece. Arguments have the places and names that
+        # they have in PyTorch, for to pack them takes as long as all else.
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.traced():
-                return function(*args, **kwargs)
+        def call(
+            tensors: Any,
+            grad_tensors: Any = None,
+            retain_graph: Any = None,
+            create_graph: Any = False,
+            grad_variables: Any = None,
+            inputs: Any = None,
+        ) -> Any:
+            if compiler.used and compiler.traces():
+                return function(
+                    tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
+                )
             items = intake.items
             if (
                 self.inside is not None
                 or items is None
-                or not args
-                or _thread() != self.thread
-                or self.flags._is_compiling_flag  # noqa: SLF001  it has no other name
+                or thread() != self.thread
+                or (compiler.used and compiler.graphs())
             ):
-                return otherwise(*args, **kwargs)
-            work = None
+                return otherwise(
+                    tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
+                )
+            origins, work = self.origins, None
             try:
-                work = self.origins.of(args[0])
+                root = tensors.grad_fn if type(tensors) is self._tensor else None
+                if root is not None and origins.open == 1 and not (retain_graph or create_graph):
+                    far = root._sequence_nr() - origins.bounds[-1]  # noqa: SLF001  it has no other name
+                    if far == origins.far and type(root) is origins.kind:
+                        work = origins.last
+                del root  # it must not outlive the graph's own time
+                if work is None:
+                    work = origins.backs(tensors, frees=not (retain_graph or create_graph))
+                else:
+                    origins.open = 0
             except Exception as error:  # noqa: BLE001  the job goes on
                 self._session.fail(error)
             what = _SOME_BACKWARD if work is None else work.backward
-            self.inside = function
-            step, begin = intake.step, now()
-            try:
-                result = function(*args, **kwargs)
+            try:  # as in `Called.__call__`
+                self.inside = function
+                step, begin = intake.step, now()
+                result = function(
+                    tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
+                )
             except BaseException:
                 self._fails(work)
                 raise
             finally:
-                end = now()
                 self.inside = self.outside
+                end = now()
             items += (step, what, begin, end, begin, end, None)
             if len(items) >= intake.most:
                 intake.relieve()
@@ -359,29 +393,52 @@ class Loop:
 
         return call
 
+    def gradients(self, function: Any) -> Any:
+        """Return a function that computes gradients and is recorded, within a step, as a backward."""
+        recorded, compiler = self.timed(function, self._computes), self.compiler
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            inside = compiler.used and (compiler.traces() or compiler.compiles())
+            # Before there is an optimizer, nothing is recorded, and not all of PyTorch may be there.
+            return (function if inside or not self.thread else recorded)(*args, **kwargs)
+
+        self.left_out.append(call.__code__)  # type: ignore[attr-defined]
+        return call
+
     def _fails(self, work: Work | None) -> None:
         """Note what a backward that failed started from."""
         self._failed = work
+        if work is not None:
+            self.origins.spoil()
         self._heed()
 
     def fetching(self, function: Any) -> Any:
         """Return a function that waits for data and is recorded; the end of the data is no task.
 
-        Between steps, what is fetched while the model is not in training is part of an evaluation.
+        Between steps, what is fetched while the model is not in training is part of an evaluation,
+        unless the training has fetched from there before: some do, and then put the model back.
         """
         training = self.timed(function, lambda _: _DATA, self._trains)
         evaluating = self._session.beside(function, ASIDE, "evaluation", early=True)
 
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(iterator: Any, *args: Any, **kwargs: Any) -> Any:
             aside = False
             try:
-                if self._between and self._free():
-                    # Before the first step, some may fetch labels only: what trains is in training.
-                    aside = not (self._trains() if self._step >= 0 else self._in_training())
+                if self._free():
+                    self._feeds = iterator in self._fed_by
+                    if self._between:
+                        # Before the first step, some may fetch labels only: what trains is in training.
+                        aside = not (self._trains() if self._step >= 0 else self._in_training())
+                    if not (aside or self._feeds) and self._in_training():
+                        self._fed_by.add(iterator)
             except Exception as error:  # noqa: BLE001  the job goes on
                 self._session.fail(error)
-            return (evaluating if aside else training)(*args, **kwargs)
+            try:
+                return (evaluating if aside else training)(iterator, *args, **kwargs)
+            finally:
+                self._feeds = False
 
         return call
 
@@ -439,8 +496,8 @@ class Loop:
         If it was the `first` of its step and fails, the step has not begun.
         """
         begun = self._session.begin(places)
-        self.inside = function
         try:
+            self.inside = function
             result = function(*args, **kwargs)
         except BaseException:
             self.inside = self.outside
@@ -467,7 +524,7 @@ class Loop:
             return
         self._session.spoil(failed.microbatch)
         for chunk in self._chunks:
-            chunk.forwards = min(chunk.forwards, failed.microbatch)
+            chunk.go_on(min(chunk.forwards, failed.microbatch))
 
     def forward(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a model, and record it, though a step may begin with it, or marks have to be made.
@@ -482,16 +539,17 @@ class Loop:
             self._called = True
             self._heed()
         if not self._has_gradients():
-            if self._free():
+            if self._free() and not in_checkpoint():
                 return self._evaluated(function, *args, **kwargs)
             return function(*args, **kwargs)
         self._session.saw.add(FORWARD)
         first = self._between
         work: Work | None = None
+        again = False
 
         def places() -> Sequence[bytes]:
-            nonlocal work
-            work = self._goes(called, args, kwargs)
+            nonlocal work, again
+            work, again = self._goes(called, args, kwargs)
             return (work.forward,)
 
         said = self._said(places, self._always, (), {})
@@ -499,7 +557,7 @@ class Loop:
             return function(*args, **kwargs)
         before = self.number()
         output = self._run(function, args, kwargs, said, first=first)
-        self._note(work, before)
+        self._note(work, before, again=again)
         return output
 
     def evaluated(self, begin: int) -> bool:
@@ -511,43 +569,41 @@ class Loop:
         if self._has_gradients():
             return False
         try:
+            if in_checkpoint():
+                return True
             self._session.was_beside(ASIDE, "evaluation", begin)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
         return True
 
-    def _note(self, work: Any, before: int) -> None:
-        """Note a forward, before which the thread had come to a number."""
+    def _note(self, work: Any, before: int, *, again: bool) -> None:
+        """Note a forward, before which the thread had come to a number; see `Origins.note`."""
         try:
             chunk = self._chunks[work.chunk]
             if chunk.forwards <= work.microbatch:
-                chunk.forwards = work.microbatch + 1
-            self.origins.note(work, before, self.number())
+                chunk.go_on(work.microbatch + 1)
+            self.origins.note(work, before, self.number(), again=again)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
-    def _goes(self, called: Called, args: Any, kwargs: Any) -> Work:
-        """Return what a forward is."""
+    def _goes(self, called: Called, args: Any, kwargs: Any) -> tuple[Work, bool]:
+        """Return what a forward is, and whether an earlier one was the same."""
         given = (*args, *kwargs.values()) if kwargs else args
         for one in given:
             if type(one) is not self._tensor or one.grad_fn is not None:
                 earlier = self.origins.of(given)
                 if earlier is not None and earlier.chunk is not None:
                     # Its gradients will run on into what made its input, so they are one stage.
-                    return earlier
+                    return earlier, True
                 break
         if self._failed is not None:
             self._give_up()
         chunk = called.chunk
         if chunk is None:
             chunk = called.chunk = self._free_chunk()
-        number = chunk.forwards
-        if number >= len(chunk.works):
-            standing = self._standing
-            stage = None if standing is None else standing.stage + chunk.number * standing.stages
-            chunk.works.append(Work(chunk.number, number, stage))
-        work: Work = chunk.works[number]
-        return work
+        standing = self._standing
+        stage = None if standing is None else standing.stage + chunk.number * standing.stages
+        return chunk.due(stage), False
 
     def _free_chunk(self) -> Chunk:
         """Return the first chunk that is no model's; a job may train one after the other."""
@@ -559,8 +615,25 @@ class Loop:
         self._chunks.append(Chunk(len(self._chunks)))
         return self._chunks[-1]
 
-    def _backs(self, tensors: Any, *_: Any, **__: Any) -> Sequence[bytes]:
-        work = self._started = self.origins.of(tensors)
+    def _backs(
+        self, tensors: Any, _: Any, retain_graph: Any, create_graph: Any, *__: Any
+    ) -> Sequence[bytes]:
+        frees = not (retain_graph or create_graph)
+        work = self._started = self.origins.backs(tensors, frees=frees)
+        return (_SOME_BACKWARD if work is None else work.backward,)
+
+    def _computes(
+        self,
+        outputs: Any,
+        inputs: Any = None,
+        grad_outputs: Any = None,
+        retain_graph: Any = None,
+        create_graph: Any = False,
+        *_: Any,
+        **__: Any,
+    ) -> Sequence[bytes]:
+        del inputs, grad_outputs
+        work = self.origins.backs(outputs, frees=not (retain_graph or create_graph))
         return (_SOME_BACKWARD if work is None else work.backward,)
 
     def send(

@@ -17,6 +17,9 @@ _REPLICATED: Final = frozenset(
     {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
 )
 
+_DEEP: Final = 16
+"""How many calls there may be between a checkpoint and the model that it runs."""
+
 
 def models_of(parameters: Iterable[Any]) -> list[Any]:
     """Return the modules that hold some of these parameters and are part of no other module.
@@ -53,6 +56,20 @@ def parts_of(model: Any) -> list[Any]:
 def replicated(model: Any) -> bool:
     """Say whether every rank holds a replica of the model, or a shard of it."""
     return any(kind.__name__ in _REPLICATED for kind in type(model).__mro__)
+
+
+def in_checkpoint() -> bool:
+    """Say whether a reentrant checkpoint runs what calls this: without gradients, but to train."""
+    checkpoint = sys.modules.get("torch.utils.checkpoint")
+    if checkpoint is None:
+        return False
+    code = checkpoint.CheckpointFunction.forward.__code__
+    frame: Any = sys._getframe(1)  # noqa: SLF001
+    for _ in range(_DEEP):
+        if frame is None or frame.f_code is code:
+            break
+        frame = frame.f_back
+    return frame is not None and frame.f_code is code
 
 
 def _holds(module: Any, wanted: set[int]) -> bool:
