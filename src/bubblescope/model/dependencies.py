@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from bubblescope.model.arrays import at_once, in_blocks
+from bubblescope.model.arrays import in_blocks
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.kinds import BACKWARDS, Kind, Lane
 
@@ -35,10 +35,7 @@ _MANY: Final = 1 << 18
 """Tasks of which not all are looked at at once."""
 
 _GROUPS: Final = 8
-"""Groups of steps, of which some are looked at after the others: so much less memory is needed."""
-
-_AT_ONCE: Final = 2
-"""Groups that are looked at at the same time."""
+"""Groups of steps that are looked at one after the other: so much less memory is needed."""
 
 
 def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
@@ -151,7 +148,7 @@ def passes(timeline: Timeline) -> pl.DataFrame:
         works = works.join(coordinates, on="rank", maintain_order="left")
         return feeds(works, ("step", "pipeline")).select("source", "target", "backward")
 
-    fed = pl.concat(at_once(fed_of, _some_at_a_time(tasks, coordinates), _AT_ONCE))
+    fed = pl.concat(map(fed_of, _some_at_a_time(tasks, coordinates)))
     # Rows are less than 2^31: as one number, both are sorted at once.
     place = fed["source"].to_numpy().astype(np.int64)
     place <<= 32
