@@ -203,7 +203,7 @@ def test_no_text_of_the_model_can_be_read():
         "clock": clock,
         "attempts": [{**start, "ranks": 1, "ended": True}],
     }
-    numbers = {"microbatches", "common_clock", "host_clocks", "world"}
+    numbers = {"microbatches", "common_clock", "host_clocks", "world", "resumed"}
     assert {*known, *numbers} == {*Run.__struct_fields__}
     timeline = Timeline(tasks, ranks, msgspec.convert(known, Run), **tables)
     names = Pseudonyms()

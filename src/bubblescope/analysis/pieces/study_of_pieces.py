@@ -235,7 +235,7 @@ class _Study(Looking):
         _, rated = self._rated(alone, asked, ())
         whole = None
         if not asked.budgeted:
-            [spans] = self.put(_spans, self.told, alone, rated.rates)
+            [spans] = self.put(_spans, self.pieces, self.told, alone, rated.rates)
             whole = None if spans.nothing else self.look(scans.whole, spans)
         self.ask(_measured, self._measures, self.told, alone, rated, whole)
 
