@@ -191,7 +191,7 @@ def _known(timeline: Timeline, parts: StepGroups) -> Known | None:
         linked = Linked.of(closed(tasks), still)
         return None if linked is None else linked.ways(tasks)
 
-    ways = [one for one in at_once(ways_of, parts.having(None), _AT_ONCE) if one is not None]
+    ways = [one for one in map(ways_of, parts.having(None)) if one is not None]
     give_back()
     return Known(still, Ways.joined(ways), Typical.of(Medians.joined(medians)))
 
