@@ -675,7 +675,7 @@ def test_measures_are_made_with_large_datasets_and_made_anew_where_they_do_not_f
         for name, one in whole.items():  # damaged
             asked = called(name, root, "-q", cwd=tmp_path)
             assert (asked.returncode, asked.stdout) == (0, one.stdout), asked.stderr
-    monkeypatch.setattr("bubblescope.sources.dataset.measures_folder.__version__", "0.0.1")
+    monkeypatch.setattr("bubblescope.sources.dataset.derived_folder.__version__", "0.0.1")
     assert Measures.of(store_of(root), catalogue_of(store_of(root))).folder != folder.name
     monkeypatch.undo()
     monkeypatch.setattr("bubblescope.cli.dataset_levels.ENOUGH", len(run) // 4)

@@ -23,7 +23,7 @@ from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.serve.resources import Resources
 from bubblescope.render.html.serve.windows import Sight
 from bubblescope.schedules import generate
-from bubblescope.sources.dataset import levels_folder
+from bubblescope.sources.dataset import derived_folder
 from bubblescope.sources.dataset.catalogue import catalogue_of
 from bubblescope.sources.dataset.store import Folder, store_of
 from commands import called
@@ -52,7 +52,7 @@ def dataset(tmp_path):
 def test_levels_are_of_one_version(dataset, monkeypatch):
     store = store_of(dataset)
     catalogue = catalogue_of(store)
-    monkeypatch.setattr(levels_folder, "__version__", "0.0.1")
+    monkeypatch.setattr(derived_folder, "__version__", "0.0.1")
     earlier = Levels.of(store, catalogue)
     monkeypatch.undo()
     assert earlier.folder != Levels.of(store, catalogue).folder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 
-from bubblescope.model.arrays import at_once, blocks_of_ranks
+from bubblescope.model.arrays import A_FEW, at_once, blocks_of_ranks
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.dependencies import passes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 _Seen = TypeVar("_Seen")
-
-_AT_ONCE: Final = 2
-"""Blocks of tasks that are looked at at the same time."""
 
 _FORWARDS: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
 _BACKWARDS: Final = [kind.value for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT)] + _FORWARDS[1:]
@@ -88,7 +85,7 @@ class StepFacts(NamedTuple):
             passed = went_through(phase.drop_nulls(["step", "microbatch"]))
             return spans, passed, phase["rank"].unique()
 
-        found = at_once(seen, list(blocks_of_ranks(tasks)), _AT_ONCE)
+        found = at_once(seen, list(blocks_of_ranks(tasks)), A_FEW)
         spans, counts, ranks = zip(*found, strict=True)
         size, wholes, lacking = _passed(pl.concat(counts))
         whole = pl.concat(spans).group_by("step").agg(*edges, pl.col("ranks").sum())
@@ -330,7 +327,7 @@ def seen_by_ranks(
         own = block.filter(wanted)
         return [look(own.sort("step", "rank", "start_ns"))] if own.height else []
 
-    found = at_once(seen, list(blocks_of_ranks(tasks)), _AT_ONCE)
+    found = at_once(seen, list(blocks_of_ranks(tasks)), A_FEW)
     return [one for some in found for one in some]
 
 

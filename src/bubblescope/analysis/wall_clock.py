@@ -19,7 +19,7 @@ from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.analysis.outside_passes import ASIDE, by_name, names_of
 from bubblescope.analysis.pipeline_phase import cut_steps_of, pipelines
 from bubblescope.model import intervals
-from bubblescope.model.arrays import at_once, blocks_of_ranks, give_back, in_blocks
+from bubblescope.model.arrays import A_FEW, at_once, blocks_of_ranks, give_back, in_blocks
 from bubblescope.model.extents import extents
 from bubblescope.model.kinds import Kind
 from bubblescope.model.ordering import in_order
@@ -147,7 +147,7 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
         some = steps.filter(own)
         return [taken_apart(block, some, phases.filter(own), asides)] if some.height else []
 
-    tables = at_once(table, list(blocks_of_ranks(tasks)), _AT_ONCE)
+    tables = at_once(table, list(blocks_of_ranks(tasks)), A_FEW)
     return WallClock(steps, pl.concat([one for some in tables for one in some]))
 
 
@@ -190,9 +190,6 @@ def taken_apart(
 
 
 _EDGES: Final = ("start_ns", "end_ns")
-
-_AT_ONCE: Final = 2
-"""Blocks of tasks that are looked at at the same time."""
 
 
 def step_starts(tasks: pl.DataFrame) -> pl.DataFrame:

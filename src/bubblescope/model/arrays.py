@@ -27,6 +27,9 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int32]  # of ranks, stages, tasks: half as large
 
+A_FEW: Final = 2
+"""How much is worked on `at_once` where each takes some memory."""
+
 _BLOCK: Final = 1 << 17
 """Rows to work on at once: several columns of so many fit into a processor's cache."""
 

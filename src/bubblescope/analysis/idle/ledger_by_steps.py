@@ -10,7 +10,7 @@ What is asked of all replays, such as what causes cost, is asked of each before 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,7 +36,7 @@ from bubblescope.analysis.idle.step_groups import NOBODY, StepGroups, groups_of
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical
 from bubblescope.analysis.idle.whole_run_facts import Known, Ways, still_before
 from bubblescope.analysis.pipeline_phase import pipelines, seen_by_ranks
-from bubblescope.model.arrays import at_once, give_back
+from bubblescope.model.arrays import A_FEW, at_once, give_back
 from bubblescope.model.extents import extents
 
 if TYPE_CHECKING:
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     from bubblescope.schedules.replay import Graph
 
 _Seen = TypeVar("_Seen")
-
-_AT_ONCE: Final = 2
-"""Groups that are looked at at the same time, on as many processors."""
 
 
 def ledger_in_turn(
@@ -78,7 +75,7 @@ def ledger_in_turn(
         return entered, _Sums.of(found, stretches, rows) if explained else None
 
     # Two take more memory than one, so only what takes much time is done of two at the same time.
-    made = _of_each(parts, recognition, known, looked_at, most=_AT_ONCE if explained else 1)
+    made = _of_each(parts, recognition, known, looked_at, most=A_FEW if explained else 1)
     if not made:
         return None
     entered, told = Entries.joined([entered for entered, _ in made]), None
@@ -145,7 +142,7 @@ def _of_each(
     known: Known,
     look: Callable[[Counterfactuals, Ints], _Seen],
     steps: Collection[int | None] | None = None,
-    most: int = _AT_ONCE,
+    most: int = A_FEW,
 ) -> list[_Seen]:
     """Return what is seen of what steps would have been without causes, some at a time.
 

@@ -6,10 +6,9 @@ and for another version, they are another folder.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
-from bubblescope.model.version import __version__
+from bubblescope.sources.dataset.derived_folder import folder_within
 
 if TYPE_CHECKING:
     from bubblescope.sources.dataset.catalogue import Catalogue
@@ -18,12 +17,8 @@ SCHEMA: Final = "bubblescope.levels/2"
 """Name and version of the layout, described in docs/dataset.md."""
 
 FOLDER: Final = "levels"
-_LETTERS: Final = 8
 
 
 def folder_of(catalogue: Catalogue) -> str:
     """Return the folder of the levels of a dataset, within it."""
-    known = hashlib.blake2b(f"{SCHEMA} {__version__}".encode(), digest_size=_LETTERS)
-    for part in catalogue.parts:
-        known.update(part.name.encode())
-    return f"{FOLDER}/{known.hexdigest()}"
+    return folder_within(FOLDER, SCHEMA, (part.name.encode() for part in catalogue.parts))

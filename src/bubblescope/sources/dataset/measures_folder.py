@@ -9,13 +9,12 @@ version, they are another folder. Those that are missing or damaged are worked o
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from bubblescope.model.stored_values import DamagedError, decoded, encoded
-from bubblescope.model.version import __version__
+from bubblescope.sources.dataset.derived_folder import folder_within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,14 +28,12 @@ SCHEMA: Final = "bubblescope.measures/1"
 """Name and version of what they are, described in docs/dataset.md."""
 
 FOLDER: Final = "measures"
-_LETTERS: Final = 8
 
 
 def folder_of(catalogue: Catalogue) -> str:
     """Return the folder of the measures of a dataset, within it."""
-    known = hashlib.blake2b(f"{SCHEMA} {__version__}".encode(), digest_size=_LETTERS)
-    known.update(msgspec.json.encode((catalogue.parts, catalogue.steps, catalogue.run)))
-    return f"{FOLDER}/{known.hexdigest()}"
+    known = msgspec.json.encode((catalogue.parts, catalogue.steps, catalogue.run))
+    return folder_within(FOLDER, SCHEMA, [known])
 
 
 class Measures(NamedTuple):
