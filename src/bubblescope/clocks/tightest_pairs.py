@@ -20,6 +20,7 @@ import polars as pl
 
 from bubblescope.clocks.causality import constraints
 from bubblescope.clocks.solution import ROUNDING_NS
+from bubblescope.model.extents import extents
 from bubblescope.model.ordering import numbered
 
 if TYPE_CHECKING:
@@ -69,11 +70,14 @@ class Evidence(NamedTuple):
             by_step: Whether each step has a zero of its own.
         """
         tasks = timeline.tasks
-        extent = tasks.group_by("rank").agg(
-            first_ns=pl.min_horizontal(pl.col(TIMES).min()),
-            last_ns=pl.max_horizontal(pl.col(TIMES).max()),
+        times = tasks.select(
+            "rank", "step", start_ns=pl.min_horizontal(TIMES), end_ns=pl.max_horizontal(TIMES)
         )
-        held = tasks.select("rank", "step").drop_nulls().unique()
+        of_steps = extents(times, "rank", "step")
+        extent = of_steps.group_by("rank").agg(
+            first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max()
+        )
+        held = of_steps.select("rank", "step").drop_nulls()
         clock = np.zeros(1 + max(clock_of, default=0), np.int64)
         clock[list(clock_of)] = list(clock_of.values())
         pairs = constraints(timeline, clock_of)

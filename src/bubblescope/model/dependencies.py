@@ -34,6 +34,12 @@ _NO_STEP: Final = np.iinfo(np.int32).min
 _MANY: Final = 1 << 18
 """Tasks of which not all are looked at at once."""
 
+_HUGE: Final = 1 << 62
+"""Combinations that are too many to be told apart by a number."""
+
+_SPARSE: Final = 8
+"""Keys that there may be for each that there is, before it is faster to sort them."""
+
 _GROUPS: Final = 8
 """Groups of steps that are looked at one after the other: so much less memory is needed."""
 
@@ -68,8 +74,8 @@ def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
     found = []
     for one, ahead in ((forwards, 1), (backwards, -1)):
         known = one.drop_nulls(["stage", "microbatch"])
-        known = _keyed(known.with_columns(copy=_copies(known, within)), (*within, "copy"))
-        source, target = _following(known.drop_in_place("key").to_numpy(), ahead)
+        known = known.with_columns(copy=_copies(known, within))
+        source, target = _following(*_keys(known, (*within, "copy")), ahead)
         found.append(
             known[source].select(
                 "microbatch",
@@ -95,28 +101,42 @@ def _held_once(held: pl.DataFrame) -> bool:
     return held.select(pl.exclude("rank")).n_unique() == held.height
 
 
-def _keyed(works: pl.DataFrame, within: tuple[str, ...]) -> pl.DataFrame:
-    """Add `key`, one number for what works have in common: that of the next stage is one more.
+def _keys(works: pl.DataFrame, within: tuple[str, ...]) -> tuple[Ints, int]:
+    """Return a number for what each work has in common with others: that of the next stage is one more.
 
     Joining by it is many times as fast as by as many columns.
+
+    Returns:
+        The numbers, and one more than the greatest, those of stages next to these included.
     """
     key, size = pl.lit(0, pl.Int64), 1
     for name in (*within, "microbatch", "stage"):
         low, high = (works[name].min() or 0), (works[name].max() or 0)
-        count = int(high) - int(low) + 4  # type: ignore[arg-type]  # unknown, and a stage on each side
+        first = int(name == "stage" or works[name].has_nulls())
+        count = int(high) - int(low) + 1 + first + (name == "stage")  # type: ignore[arg-type]
         size *= count
-        key = key * count + (pl.col(name).cast(pl.Int64) - low + 2).fill_null(0)
-    if size < 1 << 62:
-        return works.with_columns(key=key)
-    several = pl.struct(*within, "microbatch").rank("dense").cast(pl.Int64)
-    return works.with_columns(key=several * count + pl.col("stage") - low)
+        key = key * count + (pl.col(name).cast(pl.Int64) - low + first).fill_null(0)
+    if size >= _HUGE:
+        several = pl.struct(*within, "microbatch").rank("dense").cast(pl.Int64)
+        key, size = several * count + pl.col("stage") - low, (works.height + 1) * count
+    return works.select(key=key).to_series().to_numpy(), size
 
 
-def _following(key: Ints, ahead: int) -> tuple[Ints, Ints]:
+def _following(key: Ints, size: int, ahead: int) -> tuple[Ints, Ints]:
     """Return the places of keys that are there once, and of those that are so many more.
 
-    Keys are sorted and looked up in their order, which is many times as fast as joining them.
+    Args:
+        key: The keys.
+        size: One more than any, and than what follows any.
+        ahead: How many more.
     """
+    if size <= _SPARSE * len(key):
+        once = np.bincount(key, minlength=size) == 1
+        place = np.zeros(size, np.int64)
+        place[key] = np.arange(len(key))
+        source = np.flatnonzero(once[key] & once[key + ahead])
+        return source, place[key[source] + ahead]
+    # Sorted and looked up in their order, which is many times as fast as a join.
     order = np.argsort(key, kind="stable")
     keys = key[order]
     twice = np.zeros(len(keys), bool)
@@ -171,12 +191,11 @@ def _some_at_a_time(tasks: pl.DataFrame, coordinates: pl.DataFrame) -> list[Ints
     compute = (tasks["lane"] == Lane.COMPUTE.value).to_numpy()
     if tasks.height > _MANY:
         stages = [
-            block.unpivot(["stage", "pair_stage"], index="rank", value_name="held")
-            .select("rank", "held")
-            .unique()
+            block.select("rank", held=name).drop_nulls().unique()
             for block in in_blocks(tasks)
+            for name in ("stage", "pair_stage")
         ]
-        held = pl.concat(stages).unique().drop_nulls().join(coordinates, on="rank")
+        held = pl.concat(stages).unique().join(coordinates, on="rank")
         step = tasks["step"].fill_null(_NO_STEP).to_numpy()
         if _held_once(held):
             known = tasks["step"].unique().fill_null(_NO_STEP).sort().to_numpy()

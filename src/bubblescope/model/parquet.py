@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.parquet_pages import complaint
+from bubblescope.model.parquet_pages import ImpossibleError, claimed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,17 +50,18 @@ def read(
     """Return some columns of a file, or all, of some rows, or all; may raise any of `UNREADABLE`."""
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
     with panics_unprinted():
+        most = max(_UNPACKED, _PACKED_WELL * size)
+        try:
+            rows = claimed_rows(source, columns, most)
+        except ImpossibleError as error:
+            raise pl.exceptions.ComputeError(str(error)) from None
         scan = pl.scan_parquet(source, glob=False, hive_partitioning=False)
-        rows = (
-            scan.select(pl.len()).collect().item()
-        )  # of some columns, Polars 1.38 would read them
+        if rows is None:
+            rows = int(scan.select(pl.len()).collect().item())
         if columns is not None:
             scan = scan.select(columns)
-        most = max(_UNPACKED, _PACKED_WELL * size)
         if rows * len(scan.collect_schema()) * _VALUE > most:
             raise pl.exceptions.ComputeError(f"it claims to have {rows:,} rows in {size:,} bytes")
-        if wrong := complaint(source, columns, most):
-            raise pl.exceptions.ComputeError(wrong)
         if where is not None:
             return scan.filter(where).collect()
         if rows < _MANY:

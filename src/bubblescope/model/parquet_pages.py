@@ -23,6 +23,8 @@ _LONGEST: Final = 10
 """Bytes of a number of 64 bits, with seven bits in each."""
 
 # Numbers of fields in Parquet's structures.
+_ROWS: Final = 3
+"""Of the file, and of a group of rows."""
 _ROW_GROUPS: Final = 4
 _CHUNKS: Final = 1
 _CHUNK: Final = 3
@@ -39,19 +41,28 @@ _INTEGERS: Final = (4, 5, 6)
 _Fields = dict[int, Any]
 
 
-def complaint(source: Path | bytes, columns: Collection[str] | None, unpacked: int) -> str | None:
-    """Return what a file claims of its pages and cannot be; None if there is no such thing.
+class ImpossibleError(Exception):
+    """A file claims what cannot be."""
+
+
+def claimed_rows(
+    source: Path | bytes, columns: Collection[str] | None, unpacked: int
+) -> int | None:
+    """Return how many rows a file claims to have; None if its head does not say, as Polars will.
 
     Args:
         source: The file, or what it holds.
         columns: Those that will be read; None for all.
         unpacked: Bytes that a page may have at most.
+
+    Raises:
+        ImpossibleError: A page claims what cannot be.
     """
     with _held(source) as data:
         try:
-            chunks = _chunks(data)
+            rows, chunks = _head(data)
         except (ValueError, LookupError, RecursionError, AttributeError, TypeError):
-            return None  # Polars says what is wrong with the head of a file
+            return None
         for chunk in chunks:
             path = chunk.get(_PATH) or [b""]
             if columns is not None and path[0].decode("utf-8", "replace") not in columns:
@@ -59,8 +70,8 @@ def complaint(source: Path | bytes, columns: Collection[str] | None, unpacked: i
             try:
                 _look_at(data, chunk, unpacked)
             except (ValueError, LookupError, RecursionError, TypeError):
-                return "a page's head is not of what it holds"
-    return None
+                raise ImpossibleError("a page's head is not of what it holds") from None
+    return rows
 
 
 @contextmanager
@@ -77,8 +88,8 @@ def _held(source: Path | bytes) -> Iterator[bytes | mmap.mmap]:
             yield data
 
 
-def _chunks(data: bytes | mmap.mmap) -> list[_Fields]:
-    """Return what the head says of every column in every group of rows.
+def _head(data: bytes | mmap.mmap) -> tuple[int, list[_Fields]]:
+    """Return how many rows a file's head claims, and what it says of each group's columns.
 
     Raises:
         ValueError, IndexError, RecursionError: It is damaged.
@@ -88,9 +99,11 @@ def _chunks(data: bytes | mmap.mmap) -> list[_Fields]:
     if data[-len(_MAGIC) :] != _MAGIC or begin < 0:
         raise ValueError("no head")
     head = _Compact(data, begin).struct()
-    return [
+    groups = head.get(_ROW_GROUPS, ())
+    rows = max(head[_ROWS], sum(group[_ROWS] for group in groups))
+    return rows, [
         column[_CHUNK]
-        for group in head.get(_ROW_GROUPS, ())
+        for group in groups
         for column in group.get(_CHUNKS, ())
         if isinstance(column.get(_CHUNK), dict)
     ]

@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model import parquet
 from bubblescope.model.arrays import in_blocks
-from bubblescope.model.bounds import LONGEST_NS, RANKS, TIMES_NS, UNDECODABLE, Int32, Int64, Place
+from bubblescope.model.bounds import LONGEST_NS, RANKS, TIMES_NS
 from bubblescope.model.column_types import UnfitError, typed
 from bubblescope.model.counters import in_force
-from bubblescope.model.decoders import prepared
-from bubblescope.model.errors import SourceError, TimelineError, quoted, reason
+from bubblescope.model.errors import TimelineError, quoted
 from bubblescope.model.files import replacing
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import in_order
-from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.provenance import Notice, Run
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.model.timing import TIMED_DTYPE
@@ -396,55 +393,14 @@ class Timeline:
         Raises:
             SourceError: The file is missing, damaged, or not a timeline bundle.
         """
-        path = Path(path)
-        try:
-            metadata = parquet.metadata_of(path)
-            tasks = parquet.read(path)
-        except FileNotFoundError:
-            raise SourceError(path, "no such file") from None
-        except UNREADABLE as error:
-            raise SourceError(path, f"cannot be read as Parquet ({reason(error)})") from None
-        if "bubblescope.run" not in metadata:
-            raise SourceError(path, "is Parquet, but not a timeline that bubblescope saved")
-        try:
-            run = msgspec.json.decode(metadata["bubblescope.run"], type=prepared(Run))
-            rows = _RANK_ROWS.decode(metadata["bubblescope.ranks"])
-            ranks = pl.DataFrame(map(msgspec.structs.astuple, rows), RANK_SCHEMA, orient="row")
-            tables = {name: _saved(metadata.get(f"bubblescope.{name}")) for name in TABLES}
-            return cls(tasks, ranks, run, **tables)
-        except (*UNDECODABLE, ValueError, KeyError, TimelineError, *UNREADABLE) as error:
-            raise SourceError(
-                path,
-                f"was written by another version of bubblescope or is damaged ({reason(error)})",
-            ) from None
+        from bubblescope.model.saved_timelines import opened  # noqa: PLC0415  it makes timelines
 
-
-_JSON_TYPES: Final = {
-    pl.Int32(): Int32 | None,
-    pl.Int64(): Int64 | None,
-    pl.String(): str | None,
-    TIMED_DTYPE: str | None,
-    pl.List(pl.Int32()): list[Place] | None,
-}
-_RANK_ROWS: Final = msgspec.json.Decoder(
-    list[  # type: ignore[misc]  # of a type made here
-        msgspec.defstruct(
-            "RankRow", [(name, _JSON_TYPES[dtype], None) for name, dtype in RANK_SCHEMA.items()]
-        )
-    ]
-)
+        return opened(path).timeline()
 
 
 def task_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of a frame that tasks have, without what a source needed besides."""
     return frame.select([column for column in TASK_SCHEMA if column in frame.columns])
-
-
-def _saved(text: str | None) -> pl.DataFrame | None:
-    """Return a table that `save` wrote; it wrote none that was empty."""
-    if text is None:
-        return None
-    return parquet.read(base64.b64decode(text, validate=True))
 
 
 def concat(timelines: Sequence[Timeline]) -> Timeline:

@@ -13,6 +13,7 @@ from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.parquet import UNREADABLE, metadata_of
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
+from bubblescope.model.saved_timelines import Saved, opened, together
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline, concat, joined
 from bubblescope.recording.attempts import number_of
 from bubblescope.recording.columns import HEADER
@@ -65,7 +66,7 @@ class NativeSource:
             TimelineError: Two files hold the same rank.
         """
         read = read_each(_read, paths, options, what="reading recordings", threads=True)
-        timelines = [one for one in read if isinstance(one, Timeline)]
+        saved = [one for one in read if isinstance(one, Saved)]
         empty = {
             path: one for path, one in zip(paths, read, strict=True) if isinstance(one, _EmptyError)
         }
@@ -84,6 +85,7 @@ class NativeSource:
             attempts = jobs.setdefault(place.parent if number_of(place) else place, {})
             mine = attempts.setdefault(number_of(place), [])
             mine.append(recording.part(anchors[recording.clock], name))
+        timelines = [together(saved)] if saved and not jobs else [one.timeline() for one in saved]
         timelines += [
             _one_after_another({number: _together(attempts[number]) for number in sorted(attempts)})
             for attempts in jobs.values()
@@ -121,10 +123,10 @@ def _host_of(path: Path) -> str:
         return ""
 
 
-def _read(path: Path, _: Progress) -> _Recording | Timeline | _EmptyError:
+def _read(path: Path, _: Progress) -> _Recording | Saved | _EmptyError:
     """Read one file; that it is empty is known to be an error only once all others are read."""
     if path.suffix != _RECORDING:
-        return Timeline.load(path)
+        return opened(path)
     try:
         return _Recording(path)
     except _EmptyError as error:
