@@ -97,6 +97,22 @@ class Correction(NamedTuple):
         tasks = _moved(timeline.tasks, self.clock_of, self.groups)
         return Timeline(tasks, ranks, self.run, **tables)
 
+    def moves_ns(self) -> dict[int, tuple[int, int]]:
+        """Return by how much times of each rank are moved at least and at most, of those that are."""
+        least: dict[int, int] = {}
+        most: dict[int, int] = {}
+        for group in self.groups:
+            found: Any = group.found
+            ends = zip(*found.ends_ns.tolist(), strict=True)  # it is a straight line in between
+            for clock, moved in zip(group.clocks.tolist(), ends, strict=True):
+                least[clock] = min(*moved, least.get(clock, moved[0]))
+                most[clock] = max(*moved, most.get(clock, moved[0]))
+        return {
+            rank: (least[clock], most[clock])
+            for rank, clock in self.clock_of.items()
+            if clock in least
+        }
+
     def moved(self, frame: pl.DataFrame, *names: str) -> pl.DataFrame:
         """Return a frame with rank and step, of which these columns of times are corrected."""
         if not self.groups or not frame.height:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bubblescope.engine import Engine
     from bubblescope.engine.remote_results import Held
     from bubblescope.model.provenance import Run
+    from bubblescope.sources.dataset.catalogue import Part
     from bubblescope.sources.dataset.measures_folder import Measures
     from bubblescope.sources.dataset.store import Store
 
@@ -72,8 +73,7 @@ class DatasetPieces:
         self._tables = tables
         self._kept = kept
         self._settled = settled
-        self._moved_ns = _most_moved_ns(settled)
-        self._places = _places(tables.catalogue)
+        self._places = _places(tables.catalogue, settled)
         self._steps = steps
         chosen = tables.catalogue.steps if steps is None else steps
         self._parts = _parts(tables.catalogue, chosen, size)
@@ -171,15 +171,18 @@ class DatasetPieces:
             held = None if kept is None else kept.kept(place)
             if held is not None:
                 return self._timeline(held)
-        own = (self._parts[index].blocks, self._own(index))
+        every = self._tables.catalogue.parts
+        own = _Wanted(every, self._parts[index].blocks, self._own(index))
         made = self._checked(self._read([own, *self._unstepped(index)]))
         if kept is not None and not self._settled.groups:
             kept.keep(place, {TASKS: made.tasks, **made.tables})
         return made
 
-    def _unstepped(self, index: int) -> list[tuple[set[int], pl.Expr]]:
+    def _unstepped(self, index: int) -> list[_Wanted]:
         """Return where rows of a part are that are of no block, and which they are."""
-        return [({NO_STEP}, pl.lit(value=True))] if index == 0 and self._steps is None else []
+        if index or self._steps is not None:
+            return []
+        return [_Wanted(self._tables.catalogue.parts, {NO_STEP}, pl.lit(value=True))]
 
     def _joined(self, index: int, place: str) -> Timeline | None:
         """Return a part of which the shares of all cuts are kept; None if they are not.
@@ -203,26 +206,48 @@ class DatasetPieces:
 
     def around(self, index: int, start_ns: int, end_ns: int) -> Timeline:
         """Return what is not among a part's own and overlaps a time."""
-        low, high = start_ns - self._moved_ns, end_ns + self._moved_ns
-        own, blocks = self._parts[index].blocks, self._places.during(low, high)
-        near = [
+        part = self._parts[index]
+        near = self._places.during(start_ns, end_ns, part.steps)
+        if not index:
+            near.pop(NO_STEP, None)
+        others = [
             other
-            for other, part in enumerate(self._parts)
-            if other != index and (part.blocks & blocks or (not other and NO_STEP in blocks))
+            for other, of in enumerate(self._parts)
+            if other != index and (of.blocks & near.keys() or (not other and NO_STEP in near))
         ]
-        held = self._held(near, lambda kept, place: kept.during(place, start_ns, end_ns))
+        held = self._held(others, lambda kept, place: kept.during(place, start_ns, end_ns))
         if held is not None:
             names = {name for one in held for name in one}
             return self._timeline(
                 {name: pl.concat([one[name] for one in held if name in one]) for name in names}
             )
-        where = (pl.col("end_ns") > low) & (pl.col("start_ns") < high)
-        if self._steps is not None:
-            where &= pl.col("step").is_in(self._steps)
-        elsewhere = blocks - own - ({NO_STEP} if index == 0 else set())
-        found = [(blocks & own, where & ~self._own(index)), (elsewhere, where)]
+        where, not_own = self._overlapping(start_ns, end_ns), ~self._own(index)
+        found = [
+            _Wanted(files, {block}, where & not_own if block in part.blocks else where)
+            for block, files in near.items()
+        ]
         moved = self._settled.applied(self._checked(self._read(found)))
         return moved.slice(start_ns=start_ns, end_ns=end_ns)
+
+    def during(self, ranks: Sequence[int], start_ns: int, end_ns: int) -> pl.DataFrame:
+        """Return the tasks of some ranks that overlap a time, on one clock."""
+        where = self._overlapping(start_ns, end_ns) & pl.col("rank").is_in(list(ranks))
+        wanted = {*ranks}
+        found = [
+            self._tables.rows(
+                TASKS, [one for one in files if wanted & {*one.ranks}], where, {block}
+            )
+            for block, files in self._places.during(start_ns, end_ns).items()
+        ]
+        rows = pl.concat([pl.DataFrame(schema=TASK_SCHEMA), *found])
+        moved = self._settled.applied(self._checked({TASKS: rows}))
+        return moved.slice(start_ns=start_ns, end_ns=end_ns).tasks
+
+    def _overlapping(self, start_ns: int, end_ns: int) -> pl.Expr:
+        """Return whether a row that is asked about may overlap a time, by the clock of its rank."""
+        least_ns, most_ns = self._places.moves_ns
+        where = (pl.col("end_ns") > start_ns - most_ns) & (pl.col("start_ns") < end_ns - least_ns)
+        return where if self._steps is None else where & pl.col("step").is_in(self._steps)
 
     def along(self, batch: int, parts: Sequence[int] | None = None) -> Timeline:
         """Return the tasks of some ranks in some parts, or in all steps."""
@@ -313,12 +338,14 @@ class DatasetPieces:
             begun &= start < self._places.opens(self._parts[index + 1].steps)
         return mine | (step.is_null() & begun)
 
-    def _read(self, found: Sequence[tuple[set[int], pl.Expr]]) -> dict[str, pl.DataFrame]:
-        """Return rows of some blocks by table, each with the condition that they meet."""
-        parts = self._tables.catalogue.parts
+    def _read(self, found: Sequence[_Wanted]) -> dict[str, pl.DataFrame]:
+        """Return rows by table."""
         return {
             name: pl.concat(
-                [self._tables.rows(name, parts, where, blocks) for blocks, where in found]
+                [
+                    pl.DataFrame(schema=TASK_SCHEMA if name == TASKS else TABLES[name].schema),
+                    *(self._tables.rows(name, one.files, one.where, one.blocks) for one in found),
+                ]
             )
             for name in _TABLES
         }
@@ -505,10 +532,18 @@ def _settled_pieces(
     return asked.pieces(found), odd
 
 
-def _most_moved_ns(settled: Correction) -> int:
-    """Return more than any time is moved: clocks drift by a fraction of what they are off."""
-    offset: Any = settled.ranks["clock_offset_ns"].fill_null(0).abs().max() if settled.groups else 0
-    return 2 * int(offset or 0) + 1_000_000
+class _Wanted(NamedTuple):
+    """Rows that are read.
+
+    Attributes:
+        files: Of which files, as the catalogue's parts.
+        blocks: Of which blocks.
+        where: The condition that they meet.
+    """
+
+    files: Sequence[Part]
+    blocks: set[int]
+    where: pl.Expr
 
 
 class _Part(NamedTuple):
@@ -578,41 +613,70 @@ def _cuts(catalogue: Catalogue, parts: Sequence[_Part], size: int) -> list[_Cut]
 
 
 class _Places(NamedTuple):
-    """When steps and blocks were, by the clocks of their ranks.
+    """When steps were, and where what overlaps a time may be.
 
     Attributes:
-        begins: Step -> first start of its tasks.
-        during_ns: Block -> first start and last end of its rows.
+        files: The catalogue's parts, each with by how much its times are moved at least and at most.
+        begins: Step -> first start of its tasks, by the clocks of their ranks.
     """
 
+    files: list[tuple[Part, int, int]]
     begins: dict[int, int]
-    during_ns: dict[int, tuple[int, int]]
 
-    def during(self, start_ns: int, end_ns: int) -> set[int]:
-        """Return the blocks with rows that may overlap a time."""
-        return {
-            block
-            for block, (low, high) in self.during_ns.items()
-            if low < end_ns and high > start_ns
-        }
+    @property
+    def moves_ns(self) -> tuple[int, int]:
+        """By how much any time is moved at least and at most."""
+        return (
+            min((least_ns for _, least_ns, _ in self.files), default=0),
+            max((most_ns for _, _, most_ns in self.files), default=0),
+        )
+
+    def during(
+        self, start_ns: int, end_ns: int, without: Sequence[int] = ()
+    ) -> dict[int, list[Part]]:
+        """Return the blocks of which rows may overlap a time on one clock, and in which files.
+
+        Args:
+            start_ns: From when.
+            end_ns: Until when.
+            without: Steps of which no rows are wanted.
+        """
+        found: dict[int, list[Part]] = {}
+        for part, least_ns, most_ns in self.files:
+            low, high = start_ns - most_ns, end_ns - least_ns
+            for block, held in part.blocks.items():
+                spans = [(held.start_ns, held.end_ns)]
+                if not held.stepless and held.rows.keys() == {TASKS}:
+                    spans = [
+                        (one.start_ns, one.end_ns) for one in held.steps if one.step not in without
+                    ]
+                if any(one is not None and one < high and (end or one) > low for one, end in spans):
+                    found.setdefault(block, []).append(part)
+        return found
 
     def opens(self, steps: Sequence[int]) -> int:
         """Return the first start of any task of some steps."""
         return min(self.begins[step] for step in steps if step in self.begins)
 
 
-def _places(catalogue: Catalogue) -> _Places:
+_BESIDE_NS: Final = 1_000_000
+"""How much further times may be moved than those of tasks, of which corrections are: of what began
+before the first, or ended after the last, on a clock that drifts."""
+
+
+def _places(catalogue: Catalogue, settled: Correction) -> _Places:
+    moves = settled.moves_ns()
+    files = []
     begins: dict[int, int] = {}
-    during: dict[int, tuple[int, int]] = {}
     for part in catalogue.parts:
-        for block, held in part.blocks.items():
-            if held.start_ns is not None and held.end_ns is not None:
-                low, high = during.get(block, (held.start_ns, held.end_ns))
-                during[block] = min(low, held.start_ns), max(high, held.end_ns)
+        moved = [moves[rank] for rank in part.ranks if rank in moves] or [(0, 0)]
+        least_ns, most_ns = min(one for one, _ in moved), max(one for _, one in moved)
+        files.append((part, min(0, least_ns) - _BESIDE_NS, max(0, most_ns) + _BESIDE_NS))
+        for held in part.blocks.values():
             for step, start_ns, _ in held.steps:
                 if start_ns is not None:
                     begins[step] = min(begins.get(step, start_ns), start_ns)
-    return _Places(begins, during)
+    return _Places(files, begins)
 
 
 def _batches(catalogue: Catalogue, table: str, size: int) -> Iterator[tuple[int, int]]:

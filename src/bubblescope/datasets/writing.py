@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bubblescope.sources.dataset.store import Store
     from bubblescope.sources.source import LoadOptions
 
-_ROWS: Final = 4_096
+_ROWS: Final = 16_384
 """Rows of a row group: a reader that wants one step, or few ranks of it, skips the others."""
 _TASK_ORDER: Final = ("step", "rank", "lane", "start_ns", "end_ns")
 _LOCAL: Final = {"microbatch": None, "step": None, "peer": None, "certainty": None,
@@ -135,10 +135,12 @@ class _Block:
         self._rows: dict[str, int] = {}
         self._spans: dict[int, Span] = {}
         self._times: list[int] = []
+        self._stepless = False
 
     def add(self, table: str, rows: pl.DataFrame) -> None:
         """Add the rows of a table."""
         self._rows[table] = rows.height
+        self._stepless |= rows["step"].has_nulls()
         steps = rows.drop_nulls("step").group_by("step")
         start, end = pl.col("start_ns").min(), pl.col("end_ns").max()
         if "start_ns" in rows.columns:
@@ -151,8 +153,13 @@ class _Block:
 
     def said(self) -> Held:
         """Return what the catalogue says of it."""
-        edges = (min(self._times), max(self._times)) if self._times else (None, None)
-        return Held(self._rows, tuple(self._spans[step] for step in sorted(self._spans)), *edges)
+        return Held(
+            self._rows,
+            tuple(self._spans[step] for step in sorted(self._spans)),
+            min(self._times, default=None),
+            max(self._times, default=None),
+            self._stepless,
+        )
 
 
 def _begun(timeline: Timeline, block_steps: int) -> pl.DataFrame:

@@ -98,7 +98,7 @@ def _head(data: bytes | mmap.mmap) -> tuple[int, list[_Fields]]:
     begin = len(data) - _TAIL - size
     if data[-len(_MAGIC) :] != _MAGIC or begin < 0:
         raise ValueError("no head")
-    head = _Compact(data, begin).struct()
+    head, _ = _struct(data, begin)
     groups = head.get(_ROW_GROUPS, ())
     rows = max(head[_ROWS], sum(group[_ROWS] for group in groups))
     return rows, [
@@ -121,83 +121,116 @@ def _look_at(data: bytes | mmap.mmap, chunk: _Fields, unpacked: int) -> None:
     if not 0 <= at <= end <= len(data):
         raise ValueError("pages beyond the file")
     while at < end:
-        reader = _Compact(data, at)
-        head = reader.struct()
-        at = reader.at + head[_PACKED_SIZE]
-        if head[_PACKED_SIZE] < 0 or at > end or not 0 <= head[_UNPACKED_SIZE] <= unpacked:
+        head, at = _struct(data, at)
+        at += head[_PACKED_SIZE]
+        unpacked_size = head[_UNPACKED_SIZE]
+        if head[_PACKED_SIZE] < 0 or at > end or not 0 <= unpacked_size <= unpacked:
             raise ValueError("a page beyond its column")
         # A dictionary may have more entries than there are rows, but each takes a byte at least.
-        most = {_DICTIONARY_PAGE: head[_UNPACKED_SIZE], **dict.fromkeys(_PAGES_OF_VALUES, values)}
-        for kind in head.keys() & most.keys():
-            if not 0 <= head[kind][_VALUES_OF_PAGE] <= most[kind]:
+        for kind, most in (
+            (_DICTIONARY_PAGE, unpacked_size),
+            *((n, values) for n in _PAGES_OF_VALUES),
+        ):
+            if kind in head and not 0 <= head[kind][_VALUES_OF_PAGE] <= most:
                 raise ValueError("more values than there can be")
 
 
-class _Compact:
-    """Reads structures of Thrift's compact protocol.
+# What follows reads Thrift's compact protocol: each function returns what begins at a place, and where
+# it ends. They raise ValueError, LookupError or RecursionError where there is no such thing. A file has
+# thousands of these values, so the most frequent kinds are read where they stand.
 
-    Its methods raise ValueError, IndexError or RecursionError where there is none.
-    """
 
-    def __init__(self, data: bytes | mmap.mmap, at: int) -> None:
-        self._data = data
-        self.at = at
+def _struct(data: bytes | mmap.mmap, at: int) -> tuple[_Fields, int]:
+    """Return the values of a structure by the numbers of its fields."""
+    found: _Fields = {}
+    field = 0
+    while head := data[at]:
+        at += 1
+        kind = head & 15
+        if head > 15:
+            field += head >> 4
+        else:
+            field, at = _signed(data, at)
+        if kind in _INTEGERS:
+            number = data[at]
+            if number < 128:
+                at += 1
+            else:
+                number, at = _number(data, at)
+            found[field] = (number >> 1) ^ -(number & 1)
+        elif kind == _BINARY:
+            found[field], at = _bytes(data, at)
+        elif kind in {_TRUE, _FALSE}:
+            found[field] = kind == _TRUE
+        else:
+            found[field], at = _READERS[kind](data, at)
+    return found, at + 1
 
-    def struct(self) -> _Fields:
-        """Return the values of a structure by the numbers of its fields."""
-        found: _Fields = {}
-        field = 0
-        while head := self._byte():
-            field = field + (head >> 4) if head >> 4 else self._signed()
-            kind = head & 15
-            found[field] = kind == _TRUE if kind in {_TRUE, _FALSE} else self._value(kind)
-        return found
 
-    def _byte(self) -> int:
-        self.at += 1
-        return self._data[self.at - 1]
+def _byte(data: bytes | mmap.mmap, at: int) -> tuple[int, int]:
+    return data[at], at + 1
 
-    def _number(self) -> int:
-        value = 0
-        for place in range(_LONGEST):
-            byte = self._byte()
-            value |= (byte & 127) << (7 * place)
-            if byte < 128:
-                return value
-        raise ValueError("a number without end")
 
-    def _signed(self) -> int:
-        value = self._number()
-        return (value >> 1) ^ -(value & 1)
+def _number(data: bytes | mmap.mmap, at: int) -> tuple[int, int]:
+    value = 0
+    for place in range(_LONGEST):
+        byte = data[at + place]
+        value |= (byte & 127) << (7 * place)
+        if byte < 128:
+            return value, at + place + 1
+    raise ValueError("a number without end")
 
-    def _bytes(self, count: int) -> bytes:
-        self.at += count
-        if self.at > len(self._data):
-            raise IndexError("beyond the file")
-        return self._data[self.at - count : self.at]
 
-    def _value(self, kind: int) -> Any:
-        read = self._READERS.get(kind)
-        if read is None:
-            raise ValueError(f"no kind {kind}")
-        return read(self)
+def _signed(data: bytes | mmap.mmap, at: int) -> tuple[int, int]:
+    value, at = _number(data, at)
+    return (value >> 1) ^ -(value & 1), at
 
-    def _list(self) -> list[Any]:
-        head = self._byte()
-        count = head >> 4 if head >> 4 < 15 else self._number()
-        return [self._value(head & 15) for _ in range(count)]
 
-    def _map(self) -> list[tuple[Any, Any]]:
-        count = self._number()
-        kinds = self._byte() if count else 0
-        return [(self._value(kinds >> 4), self._value(kinds & 15)) for _ in range(count)]
+def _bytes(data: bytes | mmap.mmap, at: int) -> tuple[bytes, int]:
+    size = data[at]
+    if size < 128:
+        at += 1
+    else:
+        size, at = _number(data, at)
+    return _double(data, at, size)
 
-    _READERS: Final[dict[int, Callable[[_Compact], Any]]] = {
-        **dict.fromkeys((_TRUE, _FALSE, _BYTE), _byte),  # those of truth, where they are in a list
-        **dict.fromkeys(_INTEGERS, _signed),
-        **dict.fromkeys((_LIST, _SET), _list),
-        _DOUBLE: lambda self: self._bytes(8),
-        _BINARY: lambda self: self._bytes(self._number()),
-        _MAP: _map,
-        _STRUCT: struct,
-    }
+
+def _double(data: bytes | mmap.mmap, at: int, size: int = 8) -> tuple[bytes, int]:
+    if at + size > len(data):
+        raise IndexError("beyond the file")
+    return data[at : at + size], at + size
+
+
+def _list(data: bytes | mmap.mmap, at: int) -> tuple[list[Any], int]:
+    head, at = data[at], at + 1
+    count = head >> 4
+    if count == 15:
+        count, at = _number(data, at)
+    read = _READERS[head & 15]
+    found = []
+    for _ in range(count):
+        value, at = read(data, at)
+        found.append(value)
+    return found, at
+
+
+def _map(data: bytes | mmap.mmap, at: int) -> tuple[list[tuple[Any, Any]], int]:
+    count, at = _number(data, at)
+    kinds, at = _byte(data, at) if count else (0, at)
+    found = []
+    for _ in range(count):
+        key, at = _READERS[kinds >> 4](data, at)
+        value, at = _READERS[kinds & 15](data, at)
+        found.append((key, value))
+    return found, at
+
+
+_READERS: Final[dict[int, Callable[[bytes | mmap.mmap, int], tuple[Any, int]]]] = {
+    **dict.fromkeys((_TRUE, _FALSE, _BYTE), _byte),  # those of truth, where they are in a list
+    **dict.fromkeys(_INTEGERS, _signed),
+    **dict.fromkeys((_LIST, _SET), _list),
+    _DOUBLE: _double,
+    _BINARY: _bytes,
+    _MAP: _map,
+    _STRUCT: _struct,
+}

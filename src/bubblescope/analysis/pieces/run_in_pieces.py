@@ -57,6 +57,9 @@ class Pieces(Protocol):
     def along(self, batch: int, parts: Sequence[int] | None = None) -> Timeline:
         """Return the tasks of a batch of ranks in some parts, or in all; nothing else need be there."""
 
+    def during(self, ranks: Sequence[int], start_ns: int, end_ns: int) -> pl.DataFrame:
+        """Return the tasks of some ranks, few perhaps, that overlap a time, in no order."""
+
 
 class Runs(Protocol):
     """How work is done on many jobs: in this process, or as `bubblescope.engine.Engine.run` does it."""
@@ -133,6 +136,11 @@ class Split:
         if parts is not None:
             tasks = tasks.filter(self._owner(tasks).is_in(parts))
         return Timeline(tasks, self.ranks, self.run)
+
+    def during(self, ranks: Sequence[int], start_ns: int, end_ns: int) -> pl.DataFrame:
+        """Return the tasks of some ranks that overlap a time."""
+        overlaps = (pl.col("end_ns") > start_ns) & (pl.col("start_ns") < end_ns)
+        return self.timeline.tasks.filter(pl.col("rank").is_in(list(ranks)), overlaps)
 
     def _only(self, chosen: Callable[[pl.DataFrame], pl.DataFrame]) -> Timeline:
         tables = {

@@ -146,7 +146,7 @@ class Drawn(NamedTuple):
 
     Attributes:
         ranks: Of these ranks.
-        start_ns, end_ns: What of the part, and of what is around, overlaps this time.
+        start_ns, end_ns: What overlaps this time.
     """
 
     ranks: list[int]
@@ -154,17 +154,10 @@ class Drawn(NamedTuple):
     end_ns: int
 
 
-def drawn(job: OfPart) -> pl.DataFrame:
-    """Return the tasks to draw; `more` says which."""
-    more: Drawn = job.more
-    part = job.pieces.part(job.number).tasks
-    around = job.pieces.around(job.number, more.start_ns, more.end_ns).tasks
-    return pl.concat([part, around]).filter(
-        pl.col("rank").is_in(more.ranks),
-        pl.col("lane") == Lane.COMPUTE.value,
-        pl.col("end_ns") > more.start_ns,
-        pl.col("start_ns") < more.end_ns,
-    )
+def drawn(pieces: Pieces, more: Drawn) -> tuple[pl.DataFrame]:
+    """Return the tasks to draw."""
+    tasks = pieces.during(more.ranks, more.start_ns, more.end_ns)
+    return (tasks.filter(pl.col("lane") == Lane.COMPUTE.value),)
 
 
 def chosen(

@@ -163,14 +163,14 @@ class _Asked(NamedTuple):
     Attributes:
         telling: Steps to choose a plan by; None for all.
         middles: Sizes of tasks among which medians are.
-        typical: The step that is drawn, and what of it; None without any.
+        typical: What is drawn of which step; None without any.
         budgeted: Whether devices tell what they spent time on, by step.
         sampled: The parts that are replayed; None for all.
     """
 
     telling: list[int] | None
     middles: Any
-    typical: tuple[int | None, scans.Drawn] | None
+    typical: scans.Drawn | None
     budgeted: bool
     sampled: list[int] | None
 
@@ -333,8 +333,7 @@ class _Study(Looking):
         ledger, ideal = self.put(_ledger, fourth, more.known)
         drawn: list[Held[pl.DataFrame]] = []
         if asked.typical is not None:
-            step, where = asked.typical
-            drawn = self.look(scans.drawn, where, [self.at(step)])
+            drawn = list(self.put(scans.drawn, self.pieces, asked.typical))
         spans: Held[Any] = Held()
         whole: list[Held[pl.DataFrame | None]] = []
         if not (ledger.nothing or asked.budgeted):
@@ -424,7 +423,7 @@ def _asked(pieces: Pieces, known: scans.Told, alone: Alone, replayed: int | None
     typical = None
     if step is not None:
         ranks = evenly(overview.order(pieces.ranks), DRAWN)["rank"].to_list()
-        typical = step["step"], scans.Drawn(ranks, step["start_ns"], step["end_ns"])
+        typical = scans.Drawn(ranks, step["start_ns"], step["end_ns"])
     return _Asked(
         telling_steps(known[step_facts], known[seen].passes),
         alone.lengths.middles(),

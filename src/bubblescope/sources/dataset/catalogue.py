@@ -86,12 +86,14 @@ class Held(msgspec.Struct, frozen=True):
         steps: Its steps, ascending.
         start_ns: First start of any row, by the clocks of its ranks; None if none has a time.
         end_ns: Last end, likewise.
+        stepless: Whether some rows have no step, or may have none for all that is known.
     """
 
     rows: dict[str, Amount]
     steps: tuple[Span, ...] = ()
     start_ns: Time | None = None
     end_ns: Time | None = None
+    stepless: bool = True
 
 
 class Part(msgspec.Struct, frozen=True):
