@@ -43,6 +43,7 @@ from bubblescope.render.text.report import Report
 from bubblescope.render.text.stragglers import Stragglers
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
+from bubblescope.sources.dataset import reading
 from bubblescope.sources.dataset.catalogue import catalogue_of
 from bubblescope.sources.dataset.measures_folder import Measures
 from bubblescope.sources.dataset.store import store_of
@@ -700,8 +701,9 @@ def test_a_dataset_whose_ranks_disagree_on_steps_is_whole_without_measures(tmp_p
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_clocks_are_corrected_in_pieces_as_they_are_at_once(tmp_path, seed):
+def test_clocks_are_corrected_in_pieces_as_they_are_at_once(tmp_path, monkeypatch, seed):
     """To the nanosecond: clocks that are off and drift, of parts of one step or of several."""
+    monkeypatch.setattr("bubblescope.datasets.dataset_pieces._BESIDE_NS", 0)
     random = np.random.default_rng(seed)
     made = Job(generate("1f1b", 4, 8), replicas=2, steps=7, jitter=0.2, seed=seed).play()
     host = made.tasks["rank"].to_numpy() // 2
@@ -740,6 +742,65 @@ def test_clocks_are_corrected_in_pieces_as_they_are_at_once(tmp_path, seed):
     both = pl.concat([part.tasks for part in parts])
     by = ["rank", "lane", "start_ns", "end_ns"]
     assert both.sort(by).equals(whole.tasks.sort(by))
+    for _ in range(12):  # what overlaps a time is found by clocks that are off
+        begin = int(random.integers(whole.start_ns, whole.end_ns))
+        end = begin + int(random.exponential(whole.duration_ns / 8)) + 1
+        overlap = (pl.col("end_ns") > begin) & (pl.col("start_ns") < end)
+        some, index = [0, int(random.integers(1, 8))], int(random.integers(len(pieces.parts)))
+        own = pl.col("step").is_in(list(pieces.parts[index]))
+        during, around = pieces.during(some, begin, end), pieces.around(index, begin, end).tasks
+        wanted = whole.tasks.filter(overlap)
+        assert during.sort(by).equals(wanted.filter(pl.col("rank").is_in(some)).sort(by))
+        assert around.sort(by).equals(wanted.filter(~own).sort(by))
+
+
+def test_only_files_that_may_hold_what_overlaps_a_time_are_read(tmp_path, monkeypatch):
+    made = Job(generate("1f1b", 4, 8), replicas=2, steps=6, jitter=0.2, seed=3).play()
+    later = pl.col("step").cast(pl.Int64) * 10_000_000_000
+    tasks = made.tasks.with_columns(pl.col("start_ns", "end_ns") + later)
+    tasks = tasks.with_columns(busy_ns=None, host_start_ns=None, host_end_ns=None)
+    read = []
+
+    def pieces_at(name, tasks):
+        run = Timeline(tasks, made.ranks)
+        dataset(tmp_path / name, *saved(run, tmp_path / f"{name} traces"), block_steps=3)
+        pieces = pieces_of(store_of(tmp_path / name), engine(workers=1), size=1).got()
+        read.clear()
+        return pieces, run
+
+    frame = reading._frame
+
+    def counted(store, file, where=None):
+        read.append(file)
+        return frame(store, file, where)
+
+    monkeypatch.setattr(reading, "_frame", counted)
+    pieces, run = pieces_at("apart", tasks)
+    step = run.slice(steps=[3])
+    assert not pieces.around(3, step.start_ns, step.end_ns).tasks.height
+    assert not read
+    drawn = pieces.during([5], step.start_ns, step.end_ns)
+    assert drawn.equals(step.slice(ranks=[5]).tasks)
+    assert len(read) == 1  # the other ranks are in other files
+
+    # What has no step may be anywhere in its block.
+    odd = tasks.head(1).with_columns(
+        step=None, kind=pl.lit("other", tasks.schema["kind"]), name=pl.lit("log"),
+        start_ns=pl.lit(run.slice(steps=[2]).end_ns), end_ns=pl.lit(step.start_ns + 5),
+        stage=None, microbatch=None,
+    )  # fmt: skip
+    pieces, _ = pieces_at("log", pl.concat([tasks, odd]))
+    assert pieces.around(3, step.start_ns, step.end_ns).tasks["name"].to_list() == ["log"]
+    # Catalogues of older versions do not say whether such rows are there.
+    catalogue = json.loads((tmp_path / "apart" / "dataset.json").read_text())
+    for part in catalogue["parts"]:
+        for held in part["blocks"].values():
+            assert held.pop("stepless") is False
+    (tmp_path / "apart" / "dataset.json").write_text(json.dumps(catalogue))
+    pieces = pieces_of(store_of(tmp_path / "apart"), engine(workers=1), size=1).got()
+    read.clear()
+    assert not pieces.around(3, step.start_ns, step.end_ns).tasks.height
+    assert read
 
 
 def sent(work, jobs):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from bubblescope.model.bounds import RANKS
 from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.kinds import LANE_OF, Kind
 from bubblescope.model.provenance import Contents, NameShape, Notice, Origin, Run
+from bubblescope.model.saved_timelines import opened, together
 
 I32 = st.integers(0, 2**31 - 1)
 PLACES = st.integers(0, RANKS - 1)
@@ -106,6 +109,41 @@ def tasks(**columns: object) -> pl.DataFrame:
 def test_a_saved_timeline_loads_back_identical(timeline, tmp_path_factory):
     path = timeline.save(tmp_path_factory.mktemp("bundle") / "run.parquet")
     assert Timeline.load(path) == timeline
+
+
+@given(st.data(), st.integers(1, 4))
+def test_saved_timelines_that_are_read_together_are_those_that_are_joined(
+    tmp_path_factory, data, count
+):
+    folder = tmp_path_factory.mktemp("bundles")
+    parts = [data.draw(timelines(first_rank=8 * at)) for at in range(count)]
+    parts = data.draw(st.permutations(parts))
+    files = [part.save(folder / f"{at}.parquet") for at, part in enumerate(parts)]
+    try:
+        whole = concat(parts)
+    except TimelineError as error:  # such as of runs that are years apart
+        with pytest.raises(TimelineError, match=re.escape(str(error))):
+            together([opened(file) for file in files])
+        return
+    assert together([opened(file) for file in files]) == whole
+
+
+def test_of_saved_timelines_that_are_read_together_the_one_that_breaks_a_rule_is_named(tmp_path):
+    good = Timeline(tasks()).save(tmp_path / "good.parquet")
+    other = Timeline(tasks(rank=[2, 3])).save(tmp_path / "other.parquet")
+    again = Timeline(tasks(rank=[3, 3])).save(tmp_path / "again.parquet")
+    metadata = pl.read_parquet_metadata(other)
+    own = {key: text for key, text in metadata.items() if key.startswith("bubblescope")}
+    ends = Timeline.load(other).tasks
+    for name, frame in {
+        "backwards": ends.with_columns(end_ns=pl.lit(0, pl.Int64)),
+        "stranger": ends.with_columns(rank=pl.lit(0, pl.Int32)),  # which is a rank of another file
+    }.items():
+        frame.write_parquet(tmp_path / f"{name}.parquet", metadata=own)
+        with pytest.raises(SourceError, match=rf"{name}.parquet: was written by another"):
+            together([opened(good), opened(tmp_path / f"{name}.parquet")])
+    with pytest.raises(TimelineError, match="rank 3 is claimed by two traces"):
+        together([opened(good), opened(other), opened(again)])
 
 
 @given(timeline=timelines())

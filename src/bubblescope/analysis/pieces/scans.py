@@ -396,15 +396,15 @@ def fourth(job: OfPart) -> Fourth:
     kept = more.keeps and more.keeps(Own.of(job, part, around), replays)
     if not more.explained:
         return Fourth(bare, entries, None, None, None, None, kept=kept)
-    meanwhile = around.budget
+    gaps = list(laid_out(replays))
     return Fourth(
         bare,
         entries,
         Lasting.of(found),
         Evidence.of_steps(part, found, ADDED),
-        Lost.of(part, laid_out(replays) if more.pipelined else None, meanwhile),
-        longest(laid_out(replays), part),
-        counted(laid_out(replays)),
+        Lost.of(part, gaps if more.pipelined else None, around.budget),
+        longest(gaps, part),
+        counted(gaps),
         kept,
     )
 

@@ -102,8 +102,12 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
         said.append(shown)
         if cause in LATE:
             said += _host(timeline, evidence.of[cause])
-        alike = cause is Cause.SLOW_RANK and shown.key != "slow_rank"
-        said.append(Finding("advice", shown.key if alike else cause.name.lower(), {}))
+        advised = cause.name.lower()
+        if cause is Cause.SLOW_RANK and shown.key != "slow_rank":
+            advised = shown.key
+        elif cause is Cause.CLOCK and timeline.run.clock is not None:
+            advised += "_solved" if timeline.run.clock.method == "solved" else ""
+        said.append(Finding("advice", advised, {}))
     return [*said, *_no_wait(study, inherent)]
 
 
@@ -287,11 +291,18 @@ def _clock(timeline: Timeline, _study: Study, evidence: Evidence) -> Finding:
     }
     known = clock_errors(timeline)
     key = "clock_unknown"
-    if timeline.run.clock is not None and known["group"].n_unique() == 1:
+    # Ranks of different pipelines hand each other no results.
+    coordinates = timeline.ranks.select("rank", *_PIPELINE)
+    groups = known.join(coordinates, on="rank").group_by(_PIPELINE).agg(pl.col("group").n_unique())
+    if timeline.run.clock is not None and (groups["group"] == 1).all():
         key, values["error_ns"] = "clock", known["error_ns"].max()
     if not values["early"]:
         key += "_alone"
     return Finding("evidence", key, values, tuple(row["shown"] for row in rows))
+
+
+_PIPELINE: Final = ("dp", "tp", "cp")
+"""What ranks of one pipeline have in common."""
 
 
 def _ledger(study: Study) -> Ledger:

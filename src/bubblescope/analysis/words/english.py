@@ -212,6 +212,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "clock"): (
         "Synchronise the clocks (PTP), or let bubblescope solve for them (--clock solve)."
     ),
+    ("advice", "clock_solved"): (
+        "Synchronise the clocks (PTP): they were corrected by what tasks wait for, which leaves that "
+        "much open."
+    ),
     ("verdict", "whole_step"): (
         "A step takes {step_ns} from its start to the next one's, the mean of all ranks; the "
         "pipeline phase, from first forward to last backward, is {phase_share} of that (its "
@@ -260,6 +264,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "sync"): "Overlap the collectives.",
     ("headline", "unexplained"): "Record more, to know what this is.",
     ("headline", "clock"): "Synchronise the clocks.",
+    ("headline", "clock_solved"): "Synchronise the clocks.",
     ("headline", "outside"): "Look at what rank {rank} does beside the pipeline.",
     ("headline", "host_data"): "Load data in the background.",
     ("headline", "checkpoint"): "Write checkpoints in the background.",
