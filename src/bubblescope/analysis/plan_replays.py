@@ -100,8 +100,9 @@ class PlanReplays:
         ends = self._ends(costs, delay_ns, free_ns, busy)
         place = self._levels.place[self._plan.first[:-1]]
         begun = np.empty((len(place), ends.shape[1]), np.int64)
+        lookup = self._lookup(costs, 1)
         for device, at in enumerate(place.tolist()):
-            self._gather(costs, at, at + 1, begun[device : device + 1])
+            lookup.write(at, at + 1, begun[device : device + 1])
         left = ends[self._levels.place[self._plan.first[1:] - 1]]
         first = (ends[place] - begun).min(axis=0)
         return Played(first, left.max(axis=0), left, busy)
@@ -110,7 +111,7 @@ class PlanReplays:
         """Return when every operation starts and ends in each run, r x n; arguments as of `play`."""
         ends = self._ends(costs, delay_ns, free_ns, None)
         taken = np.empty_like(ends)
-        self._gather(costs, 0, len(ends), taken)
+        self._lookup(costs, len(ends)).write(0, len(ends), taken)
         place = self._levels.place
         end, length = (np.ascontiguousarray(one[place].T) for one in (ends, taken))
         return end - length, end
@@ -128,9 +129,10 @@ class PlanReplays:
 
     def _looked_up(self, costs: Costs, busy_ns: Ints | None) -> Taken:
         """Return what tells how long operations take, and adds it up, from the costs themselves."""
+        lookup = self._lookup(costs, self._levels.widest)
 
         def taken(low: int, high: int, out: Ints) -> None:
-            self._gather(costs, low, high, out)
+            lookup.write(low, high, out)
             if busy_ns is not None:
                 # No two operations of a device are at one depth: each waits for the one before it.
                 busy_ns[self._device[low:high]] += out
@@ -142,7 +144,7 @@ class PlanReplays:
     def _tabled(self, costs: Costs, busy_ns: Ints | None) -> Taken:
         """Return the same from a table of all operations in all runs."""
         lengths = np.empty((len(self._device), costs.table.shape[1]), np.int64)
-        self._gather(costs, 0, len(lengths), lengths)
+        self._lookup(costs, len(lengths)).write(0, len(lengths), lengths)
         if busy_ns is not None:
             np.add.at(busy_ns, self._device, lengths)
         lengths += costs.late_ns
@@ -152,19 +154,42 @@ class PlanReplays:
 
         return taken
 
-    def _gather(self, costs: Costs, low: int, high: int, out: Ints) -> None:
+    def _lookup(self, costs: Costs, most: int) -> _Lookup:
+        """Return what operations take, of which at most so many are asked for at once."""
+        return _Lookup(costs, self._levels.order, self._device, most)
+
+
+class _Lookup:
+    """What operations take, by their places in the order of a plan.
+
+    Args:
+        costs: What they are made of.
+        order: The operations.
+        device: Where each of them runs.
+        most: How many are asked for at once.
+    """
+
+    def __init__(self, costs: Costs, order: Ints, device: Ints, most: int) -> None:
+        self._table, self._slow = costs.table, costs.slow
+        self._rows, self._device = costs.rows[:, order], device
+        self._weights = None if costs.weights is None else costs.weights[:, order]
+        self._total, self._factor = np.empty((2, most, costs.table.shape[1]))
+
+    def write(self, low: int, high: int, out: Ints) -> None:
         """Write what the operations from one place to another take, rounded to nanoseconds."""
-        own = self._levels.order[low:high]
-        total = costs.table[costs.rows[0, own]]
-        if costs.weights is not None:
-            total *= costs.weights[0, own, None]
-            for row, weight in zip(costs.rows[1:], costs.weights[1:], strict=True):
-                some = np.flatnonzero(weight[own])
-                total[some] += costs.table[row[own[some]]] * weight[own[some], None]
-        if costs.slow is not None:
-            total *= costs.slow[self._device[low:high]]
-        np.rint(total, out=total)
-        out[:] = total
+        total = self._total[: high - low]
+        self._table.take(self._rows[0, low:high], 0, total, "clip")
+        if self._weights is not None:
+            total *= self._weights[0, low:high, None]
+            for row, weight in zip(self._rows[1:], self._weights[1:], strict=True):
+                some = np.flatnonzero(weight[low:high])
+                at = low + some
+                total[some] += self._table[row[at]] * weight[at, None]
+        if self._slow is not None:
+            factor = self._factor[: high - low]
+            self._slow.take(self._device[low:high], 0, factor, "clip")
+            total *= factor
+        np.rint(total, out=out, casting="unsafe")
 
 
 @lru_cache(maxsize=64)

@@ -100,6 +100,11 @@ class Levels:
         bounds = np.cumsum([0, *map(len, order)]).tolist()
         return cls(np.concatenate(order), bounds, source, target)
 
+    @property
+    def widest(self) -> int:
+        """The most operations at one depth."""
+        return max(high - low for low, high in pairwise(self._bounds))
+
     def ends(self, duration_ns: Ints, delay_ns: Ints | None, ready_ns: Ints | None) -> Ints:
         """Return when every operation ends, n long; as of `bubblescope.schedules.replay.Graph.run`."""
         order = self.order
@@ -141,8 +146,7 @@ class Levels:
         ends[count] = NEVER
         delay = self._delays(delay_ns)
         late_at = [bool(one.any()) for one in delay]
-        widest = max(high - low for low, high in pairwise(self._bounds))
-        begins, others = np.empty((2, widest, replays), np.int64)
+        begins, others = np.empty((2, self.widest, replays), np.int64)
         held = self._held(ready_ns)
         for low, high in pairwise(self._bounds):
             begin, other = begins[: high - low], others[: high - low]

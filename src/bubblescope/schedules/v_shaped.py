@@ -112,7 +112,7 @@ def _woven(name: str, block: list[list[int]], microbatches: int) -> Plan:
     placement = zigzag(len(block), 2)
     orders = []
     for stages, passes in zip(placement, slots, strict=True):
-        weights, _ = _weights(passes)
+        weights = _weights(passes)
         count = passes.size
         # Passes are numbered pass by pass, weight gradients after them.
         turns = np.argsort(np.concatenate([passes.ravel(), np.flatnonzero(weights)]))
@@ -131,26 +131,70 @@ def _woven(name: str, block: list[list[int]], microbatches: int) -> Plan:
     return Plan.of(name, placement, orders)
 
 
-def _weights(passes: _Slots) -> tuple[NDArray[np.bool_], _Slots]:
+def _weights(passes: _Slots) -> NDArray[np.bool_]:
     """Put weight gradients into the first free slots after their backwards.
-
-    They queue for free slots; the queue's length is what arrived less what could be served, above
-    the lowest that it ever was (Lindley's recursion).
 
     Args:
         passes: Slots of a device's passes, 4 x m.
 
     Returns:
-        For each slot whether a weight gradient is in it, and how many passes' activations are held.
+        For each slot whether a weight gradient is in it.
     """
-    backs = passes[2:].ravel()
-    length = int(passes.max()) + backs.size + 2
-    arrived = np.cumsum(np.bincount(backs + 1, minlength=length))
-    free = np.cumsum(np.bincount(passes.ravel(), minlength=length) == 0)
-    slack = arrived - free
-    served = arrived - (slack - np.minimum.accumulate(np.minimum(slack, 0)))
-    stored = np.cumsum(np.bincount(passes[:2].ravel(), minlength=length))
-    return np.diff(served, prepend=0) > 0, stored - served
+    device = _Device(passes, int(passes.max()) + passes[2:].size + 2)
+    queue = device.slack - _lowest(device.slack)
+    arrived = np.cumsum(np.bincount(passes[2:].ravel() + 1, minlength=len(queue)))
+    served: NDArray[np.bool_] = np.diff(arrived - queue, prepend=0) > 0
+    return served
+
+
+def _lowest(slack: _Slots) -> _Slots:
+    """Return the lowest that it ever was, or 0."""
+    lowest: _Slots = np.minimum.accumulate(np.minimum(slack, 0))
+    return lowest
+
+
+class _Device:
+    """The slots of a device.
+
+    Weight gradients queue for slots that no pass is in; the queue's length is what arrived less what
+    could be served, above the lowest that it ever was (Lindley's recursion).
+
+    Args:
+        passes: Slots of its passes, 4 x m.
+        length: Number of slots.
+
+    Attributes:
+        taken: Whether a pass is in each slot.
+        slack: Weight gradients that arrived less slots that were free, up to each slot.
+    """
+
+    def __init__(self, passes: _Slots, length: int) -> None:
+        self.taken = np.zeros(length, bool)
+        self.taken[passes.ravel()] = True
+        arrived = np.cumsum(np.bincount(passes[2:].ravel() + 1, minlength=length))
+        self.slack = arrived - np.cumsum(~self.taken)
+        # What forwards store less what waits or is done: with those that wait, what is held.
+        self._stored = np.cumsum(np.bincount(passes[:2].ravel(), minlength=length)) - arrived
+
+    @property
+    def peak(self) -> int:
+        """The most passes of which activations are held at once."""
+        return int((self._stored + self.slack - _lowest(self.slack)).max())
+
+    def moves(self, slot: int, earlier: int, most: int, *, backward: bool) -> bool:
+        """Move a pass to an earlier slot unless more than `most` are held then; say whether it did."""
+        slack, stored = self.slack.copy(), self._stored.copy()
+        slack[earlier:slot] += 1  # there is a free slot less meanwhile
+        if backward:
+            slack[earlier + 1 : slot + 1] += 1
+            stored[earlier + 1 : slot + 1] -= 1
+        else:
+            stored[earlier:slot] += 1
+        if (stored + slack - _lowest(slack)).max() > most:
+            return False
+        self.slack, self._stored = slack, stored
+        self.taken[[slot, earlier]] = False, True
+        return True
 
 
 def _tighten(slots: _Slots) -> None:
@@ -163,8 +207,9 @@ def _tighten(slots: _Slots) -> None:
     Args:
         slots: Slots of all passes, devices x 4 x m; changed in place.
     """
-    devices = len(slots)
-    peak = max(int(_weights(passes)[1].max()) for passes in slots)
+    length = int(slots.max()) + slots[0, 2:].size + 2
+    devices = [_Device(passes, length) for passes in slots]
+    peak = max(device.peak for device in devices)
     warm, cold = int(slots[0, 3, 0]), int(slots[0, 0, -1])
     order = np.argsort(slots, axis=None, kind="stable")
     for rank, which, index in zip(
@@ -175,17 +220,14 @@ def _tighten(slots: _Slots) -> None:
             continue
         giver = rank - 1 if which in (0, 2) else rank + 1
         needs = [-1]
-        if 0 <= giver < devices:
+        if 0 <= giver < len(devices):
             needs.append(int(slots[giver, which, index]))
         if which:
             needs.append(int(slots[rank, which - 1, index]))
         if index:
             needs.append(int(slots[rank, which, index - 1]))
-        taken = set(slots[rank].ravel().tolist())
-        for earlier in range(max(needs) + 1, now):
-            if earlier in taken:
-                continue
-            slots[rank, which, index] = earlier
-            if _weights(slots[rank])[1].max() <= peak:
+        after, device = max(needs) + 1, devices[rank]
+        for free in np.flatnonzero(~device.taken[after:now]).tolist():
+            if device.moves(now, after + free, peak, backward=which > 1):
+                slots[rank, which, index] = after + free
                 break
-            slots[rank, which, index] = now
