@@ -217,22 +217,26 @@ def _sums(tasks: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
     computing = tasks.filter(pl.col("lane") == Lane.COMPUTE.value).sort("position", "start_ns")
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(computing, "position"))
     busy = computing.with_columns(start_ns=pl.Series(fresh_ns, dtype=pl.Int64))
-    kind, cause = (pl.col(name).cast(pl.String) for name in ("kind", "cause"))
+    # Added up by rank and kind first, what is one of few kinds need not be looked for among all rows.
+    of_kinds = tasks.group_by("position", "kind").agg(spent=_LENGTH.sum(), count=pl.len())
+    of_causes = seen(gaps).group_by("position", "cause").agg(spent=_LENGTH.sum())
+    spent, kind, cause = pl.col("spent"), pl.col("kind"), pl.col("cause")
     by_kind = [
         column
         for one in Kind
         for column in (
-            _LENGTH.filter(kind == one.value).sum().alias(block_files.spent(one.value)),
-            (kind == one.value).sum().cast(pl.Int64).alias(block_files.counted(one.value)),
+            spent.filter(kind == one.value).sum().alias(block_files.spent(one.value)),
+            pl.col("count").filter(kind == one.value).sum().cast(pl.Int64)
+            .alias(block_files.counted(one.value)),
         )
-    ]
+    ]  # fmt: skip
     by_cause = [
-        _LENGTH.filter(cause == one.value).sum().alias(block_files.idle(one.value)) for one in Cause
+        spent.filter(cause == one.value).sum().alias(block_files.idle(one.value)) for one in Cause
     ]
     sums = (
         busy.group_by("position").agg(busy_ns=_LENGTH.sum()),
-        tasks.group_by("position").agg(by_kind),
-        seen(gaps).group_by("position").agg(by_cause),
+        of_kinds.with_columns(kind.cast(pl.String)).group_by("position").agg(by_kind),
+        of_causes.with_columns(cause.cast(pl.String)).group_by("position").agg(by_cause),
     )
     for one in sums:
         found = found.join(one, on="position", how="left")
