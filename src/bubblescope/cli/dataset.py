@@ -64,8 +64,8 @@ _OF_READERS: Final = frozenset({"steps", "ranks", "clock"})
 @click.option(
     "--levels",
     is_flag=True,
-    help="Work out now what `serve` shows, which then begins within seconds: takes about as long as "
-    "`why`.",
+    help="Work out now what `serve` shows, which then begins within seconds: takes up to twice as "
+    "long as `why`.",
 )
 @click.option(
     "--overwrite", is_flag=True, help="Remove the dataset that is there, and make it anew."
