@@ -74,6 +74,27 @@ def test_clocks_may_be_to_blame_though_no_result_was_used_too_early():
     assert "used before" not in said(shown._replace(of={**shown.of, Cause.CLOCK: none}))
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_of_clocks_that_were_solved_it_is_said_how_far_they_may_be_off(apart):
+    """Also where replicas exchange nothing, but not where ranks of one pipeline may not."""
+    made = Job(generate("1f1b", 4, 8), replicas=2, jitter=0.1, seed=2)
+    ways = [(one, other) for one in range(4) for other in range(4)]
+    far = Fault(Cause.TRANSFER, link_ns=dict.fromkeys(ways, 4_000_000))
+    run = made.play(far, Fault(Cause.CLOCK, skew_ns=1_000_000))
+    ranks = run.ranks.with_columns(host=pl.format("node{}", "rank"))
+    if not apart:  # as if all were one pipeline, of which nothing tells the halves apart
+        ranks = ranks.with_columns(dp=None)
+    solved = correction(Timeline(run.tasks, ranks, Run()), "solve")
+    assert len(solved.groups) == 2
+    found = Explanation.of(solved.applied(Timeline(run.tasks, ranks, Run()))).findings
+    clock = next(at for at, one in enumerate(found) if one.key.startswith("clock"))
+    evidence, advice = found[clock], found[clock + 1]
+    assert advice.key == "clock_solved"
+    assert evidence.key == ("clock_alone" if apart else "clock_unknown_alone")
+    if apart:
+        assert evidence.values["error_ns"] == solved.ranks["clock_error_ns"].max()
+
+
 def test_evidence_names_the_rank_the_link_and_the_stage():
     made = Job(generate("1f1b", 4, 12))
     slow = Explanation.of(made.play(Fault(Cause.SLOW_RANK, slow={(1, 2): 1.5})))
