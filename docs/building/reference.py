@@ -235,7 +235,7 @@ def files() -> str:
         heads.TIMELINE,
         _schema(timeline.TASK_SCHEMA),
         "\n### `ranks`\n\n",
-        _schema(timeline.RANK_SCHEMA),
+        _schema(timeline_tables.RANK_SCHEMA),
     ]
     for name, table in timeline_tables.TABLES.items():
         sorted_by = ", ".join(table.order)

@@ -13,7 +13,8 @@ from bubblescope.analysis.idle.causes import Cause
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Run
-from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline
+from bubblescope.model.timeline import TASK_SCHEMA, Timeline
+from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.schedules import generate
 from bubblescope.schedules.plan import KINDS, Plan
 from bubblescope.schedules.replay import Graph, edges_of

@@ -23,7 +23,8 @@ from bubblescope.clocks import align
 from bubblescope.clocks.solution import Moments, solve
 from bubblescope.model.clock_errors import MAX_DRIFT
 from bubblescope.model.provenance import Run
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timeline import Timeline
+from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.render.text.info import Info
 from bubblescope.render.text.report import Report
 from full import examples

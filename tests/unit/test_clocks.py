@@ -21,7 +21,8 @@ from bubblescope.clocks.solution import Moments
 from bubblescope.clocks.solution import solve as solve_clocks
 from bubblescope.model import units
 from bubblescope.model.provenance import Run
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timeline import Timeline
+from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.render.html import page as html
 from bubblescope.render.text.report import Report
 from bubblescope.schedules import generate

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from bubblescope.model.groups import GROUP_SCHEMA
-from bubblescope.model.timeline import RANK_SCHEMA
+from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.sources.rank_grid import groups_of_grid
 
 

@@ -14,7 +14,8 @@ from bubblescope.model.bounds import RANKS
 from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.kinds import LANE_OF, Kind
 from bubblescope.model.provenance import Contents, NameShape, Notice, Origin, Run
-from bubblescope.model.saved_timelines import opened, together
+from bubblescope.model.saved_timelines import opened
+from bubblescope.model.timeline import together
 
 I32 = st.integers(0, 2**31 - 1)
 PLACES = st.integers(0, RANKS - 1)

@@ -1,15 +1,10 @@
-"""Files that `Timeline.save` wrote: one by itself, or several of different ranks at once.
-
-Looking at a table takes some milliseconds whether it has a hundred rows or a hundred thousand. So the
-rules are tried on the rows of several files together, and on each file by itself only where one breaks
-a rule, to say which.
-"""
+"""Files that `Timeline.save` wrote, as they are read: no rule of timelines has been tried on them."""
 
 from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -17,15 +12,11 @@ import polars as pl
 from bubblescope.model import parquet
 from bubblescope.model.bounds import UNDECODABLE, Int32, Int64, Place
 from bubblescope.model.decoders import prepared
-from bubblescope.model.errors import SourceError, TimelineError, reason
+from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.provenance import Run
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline, concat, joined
-from bubblescope.model.timeline_tables import TABLES
+from bubblescope.model.timeline_tables import RANK_SCHEMA, TABLES
 from bubblescope.model.timing import TIMED_DTYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _JSON_TYPES: Final = {
     pl.Int32(): Int32 | None,
@@ -58,22 +49,15 @@ class Saved(NamedTuple):
     run: Run
     tables: dict[str, pl.DataFrame]
 
-    def timeline(self) -> Timeline:
-        """Return it as a timeline.
-
-        Raises:
-            SourceError: It breaks a rule.
-        """
-        try:
-            return Timeline(self.tasks, self.ranks, self.run, **self.tables)
-        except (TimelineError, *UNREADABLE) as error:
-            raise _of_another_version(self.path, error) from None
-
     def told(self) -> set[int]:
         """Return the ranks that its tables tell of; -1 is among them if some rows have no rank."""
         frames = [self.tasks, *self.tables.values()]
         of = [frame["rank"].unique() for frame in frames if "rank" in frame.columns]
         return {-1 if rank is None else rank for ranks in of for rank in ranks.to_list()}
+
+    def broken(self, error: Exception) -> SourceError:
+        """Return what is to be raised if it breaks a rule."""
+        return _of_another_version(self.path, error)
 
 
 def opened(path: str | Path) -> Saved:
@@ -105,42 +89,6 @@ def opened(path: str | Path) -> Saved:
     except (*UNDECODABLE, ValueError, KeyError, *UNREADABLE) as error:
         raise _of_another_version(path, error) from None
     return Saved(path, tasks, ranks, run, tables)
-
-
-def together(files: Sequence[Saved]) -> Timeline:
-    """Return several files as one timeline, as `concat` does of each by itself.
-
-    Args:
-        files: At least one.
-
-    Raises:
-        SourceError: A file breaks a rule.
-        TimelineError: Two have the same rank.
-    """
-    whole = _at_once(files) if len(files) > 1 else None
-    return concat([file.timeline() for file in files]) if whole is None else whole
-
-
-def _at_once(files: Sequence[Saved]) -> Timeline | None:
-    """Return several files as one timeline; None if they must be looked at one by one."""
-    ranks = [file.ranks["rank"].to_list() for file in files]
-    own = all(file.told() <= {*mine} for file, mine in zip(files, ranks, strict=True))
-    count = sum(map(len, ranks))
-    if not own or len(set().union(*ranks)) < count:
-        return None
-    names = dict.fromkeys(name for file in files for name in file.tables)
-    try:
-        return Timeline(
-            pl.concat([file.tasks for file in files]),
-            pl.concat([file.ranks for file in files]),
-            joined([file.run for file in files], count),
-            **{
-                name: pl.concat([file.tables[name] for file in files if name in file.tables])
-                for name in names
-            },
-        )
-    except (TimelineError, *UNREADABLE):  # of columns that differ, for one
-        return None
 
 
 def _of_another_version(path: Path, error: Exception) -> SourceError:

@@ -22,14 +22,16 @@ from bubblescope.model.errors import TimelineError, quoted
 from bubblescope.model.files import replacing
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import in_order
+from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.provenance import Notice, Run
-from bubblescope.model.timeline_tables import TABLES
-from bubblescope.model.timing import TIMED_DTYPE
+from bubblescope.model.saved_timelines import opened
+from bubblescope.model.timeline_tables import RANK_SCHEMA, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from bubblescope.model.arrays import Ints
+    from bubblescope.model.saved_timelines import Saved
 
 KIND_DTYPE: Final = pl.Enum([kind.value for kind in Kind])
 LANE_DTYPE: Final = pl.Enum([lane.value for lane in Lane])
@@ -55,26 +57,6 @@ TASK_SCHEMA: Final[dict[str, pl.DataType]] = {
     "name": pl.String(),
 }
 """Columns of `Timeline.tasks`, in order. `docs/model.md` says what each one means."""
-
-RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
-    "rank": pl.Int32(),
-    "host": pl.String(),
-    "process": pl.Int64(),
-    "device": pl.Int32(),
-    "device_name": pl.String(),
-    "timed": TIMED_DTYPE,
-    "stages": pl.List(pl.Int32()),
-    "dp": pl.Int32(),
-    "tp": pl.Int32(),
-    "cp": pl.Int32(),
-    "pp": pl.Int32(),
-    "ep": pl.Int32(),
-    "etp": pl.Int32(),
-    "edp": pl.Int32(),
-    "clock_offset_ns": pl.Int64(),
-    "clock_error_ns": pl.Int64(),
-}
-"""Columns of `Timeline.ranks`, in order."""
 
 _TASK_REQUIRED = ("rank", "kind", "lane", "start_ns", "end_ns", "name")
 _RANK_REQUIRED = ("rank", "host")
@@ -393,9 +375,7 @@ class Timeline:
         Raises:
             SourceError: The file is missing, damaged, or not a timeline bundle.
         """
-        from bubblescope.model.saved_timelines import opened  # noqa: PLC0415  it makes timelines
-
-        return opened(path).timeline()
+        return _of_saved(opened(path))
 
 
 def task_columns(frame: pl.DataFrame) -> pl.DataFrame:
@@ -428,6 +408,53 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
         joined([timeline.run for timeline in timelines], len(owner)),
         **{name: pl.concat([one.tables[name] for one in timelines]) for name in TABLES},
     )
+
+
+def _of_saved(file: Saved) -> Timeline:
+    try:
+        return Timeline(file.tasks, file.ranks, file.run, **file.tables)
+    except (TimelineError, *UNREADABLE) as error:
+        raise file.broken(error) from None
+
+
+def together(files: Sequence[Saved]) -> Timeline:
+    """Return several saved timelines as one, as `concat` does of each by itself.
+
+    Looking at a table takes some milliseconds whether it has a hundred rows or a hundred thousand. So
+    the rules are tried on the rows of all files at once, and on each file by itself only where one
+    breaks a rule, to say which.
+
+    Args:
+        files: At least one.
+
+    Raises:
+        SourceError: A file breaks a rule.
+        TimelineError: Two have the same rank.
+    """
+    whole = _at_once(files) if len(files) > 1 else None
+    return concat([_of_saved(file) for file in files]) if whole is None else whole
+
+
+def _at_once(files: Sequence[Saved]) -> Timeline | None:
+    """Return several files as one timeline; None if they must be looked at one by one."""
+    ranks = [file.ranks["rank"].to_list() for file in files]
+    own = all(file.told() <= {*mine} for file, mine in zip(files, ranks, strict=True))
+    count = sum(map(len, ranks))
+    if not own or len(set().union(*ranks)) < count:
+        return None
+    names = dict.fromkeys(name for file in files for name in file.tables)
+    try:
+        return Timeline(
+            pl.concat([file.tasks for file in files]),
+            pl.concat([file.ranks for file in files]),
+            joined([file.run for file in files], count),
+            **{
+                name: pl.concat([file.tables[name] for file in files if name in file.tables])
+                for name in names
+            },
+        )
+    except (TimelineError, *UNREADABLE):  # of columns that differ, for one
+        return None
 
 
 def joined(runs: Sequence[Run], ranks: int) -> Run:

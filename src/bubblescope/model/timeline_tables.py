@@ -1,18 +1,37 @@
-"""The tables of a timeline beside its tasks and ranks: what they hold and how they are kept."""
+"""The tables of a timeline beside its tasks: what they hold and how they are kept."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
+import polars as pl
 
 from bubblescope.model.budget import ACTIVITY_SCHEMA, BUDGET_SCHEMA, OPERATION_SCHEMA, STEP_SCHEMA
 from bubblescope.model.counters import COUNTER_KEY, COUNTER_SCHEMA
 from bubblescope.model.flops import FLOPS_SCHEMA
 from bubblescope.model.groups import GROUP_SCHEMA
+from bubblescope.model.timing import TIMED_DTYPE
 
-if TYPE_CHECKING:
-    import polars as pl
+RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "host": pl.String(),
+    "process": pl.Int64(),
+    "device": pl.Int32(),
+    "device_name": pl.String(),
+    "timed": TIMED_DTYPE,
+    "stages": pl.List(pl.Int32()),
+    "dp": pl.Int32(),
+    "tp": pl.Int32(),
+    "cp": pl.Int32(),
+    "pp": pl.Int32(),
+    "ep": pl.Int32(),
+    "etp": pl.Int32(),
+    "edp": pl.Int32(),
+    "clock_offset_ns": pl.Int64(),
+    "clock_error_ns": pl.Int64(),
+}
+"""Columns of `Timeline.ranks`, in order."""
 
 
 class Table(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from bubblescope.model import units
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import COMPUTE_KINDS, LANE_OF, Kind
 from bubblescope.model.provenance import Contents, NameShape, Notice, clocks_unchecked
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled, rank_in_name, refuse_doubles
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.model.progress import Progress
+    from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import ReadOptions
 
 _LOG: Final = re.compile(r"workerlog\.(\d+)")

@@ -20,7 +20,7 @@ from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.model.timing import DEVICE
 from bubblescope.sources import megatron_order
 from bubblescope.sources.assembly import assembled, rank_in_name, refuse_doubles
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.model.progress import Progress
+    from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import ReadOptions
 
 _RANK: Final = re.compile(r"pp_rank_(\d+)\.json")

@@ -13,8 +13,9 @@ from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.parquet import UNREADABLE, metadata_of
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
-from bubblescope.model.saved_timelines import Saved, opened, together
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline, concat, joined
+from bubblescope.model.saved_timelines import Saved, opened
+from bubblescope.model.timeline import Timeline, concat, joined, together
+from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.recording.attempts import number_of
 from bubblescope.recording.columns import HEADER
 from bubblescope.recording.failures import without_failed
@@ -85,7 +86,7 @@ class NativeSource:
             attempts = jobs.setdefault(place.parent if number_of(place) else place, {})
             mine = attempts.setdefault(number_of(place), [])
             mine.append(recording.part(anchors[recording.clock], name))
-        timelines = [together(saved)] if saved and not jobs else [one.timeline() for one in saved]
+        timelines = [together(saved)] if saved and not jobs else [together([one]) for one in saved]
         timelines += [
             _one_after_another({number: _together(attempts[number]) for number in sorted(attempts)})
             for attempts in jobs.values()

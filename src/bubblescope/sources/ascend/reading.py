@@ -13,7 +13,7 @@ from bubblescope.model.errors import SourceError
 from bubblescope.model.intervals import reached_ns
 from bubblescope.model.kinds import LANE_OF, Kind, Lane
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.model.timing import DEVICE
 from bubblescope.sources import numbering
 from bubblescope.sources.ascend.device_work import PROCESS, read_device_work
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.model.progress import Progress
+    from bubblescope.model.timeline import Timeline
     from bubblescope.names.parsed import ParsedName
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.device_spending import Spent

@@ -14,8 +14,8 @@ from bubblescope.model import parquet, units
 from bubblescope.model.errors import SourceError, TimelineError, reason
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.provenance import Notice, clocks_unchecked
-from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline, among, joined
-from bubblescope.model.timeline_tables import TABLES
+from bubblescope.model.timeline import TASK_SCHEMA, Timeline, among, joined
+from bubblescope.model.timeline_tables import RANK_SCHEMA, TABLES
 from bubblescope.sources.dataset.catalogue import (
     BY_BLOCK,
     RANKS,

@@ -14,7 +14,7 @@ from bubblescope.model.errors import SourceError, quoted
 from bubblescope.model.groups import merged
 from bubblescope.model.kinds import TRANSFERS, Kind
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.model.progress import Progress
+    from bubblescope.model.timeline import Timeline
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.source import ReadOptions
 
