@@ -251,12 +251,13 @@ def third(job: OfPart) -> Third:
 class Keeps(Protocol):
     """Keeps what was worked out of a part where it was worked out; it is sent there with the part."""
 
-    def __call__(self, own: Own, replays: Replays | None) -> Any:
+    def __call__(self, own: Own, gaps: Sequence[pl.DataFrame]) -> Any:
         """Return what is to be known of it where it is asked for.
 
         Args:
             own: The part.
-            replays: What its ledger is made of; None if it has none.
+            gaps: Those of its ledger, as `bubblescope.analysis.idle.ledger.laid_out` yields them; none
+                if it has no ledger.
         """
 
 
@@ -324,6 +325,8 @@ _SAME: Final = (
 
 def _rows_in(tasks: pl.DataFrame, of: pl.DataFrame) -> pl.Series:
     """Return which of some tasks each of others is; null for none."""
+    if of.equals(tasks):  # nothing else ran meanwhile
+        return pl.int_range(tasks.height, dtype=pl.Int64, eager=True)
     turn = pl.int_range(pl.len(), dtype=pl.UInt32).over(_SAME).alias("turn")
     own = tasks.select(*_SAME).with_columns(turn).with_row_index("row")
     wanted = of.select(*_SAME).with_columns(turn)
@@ -386,17 +389,16 @@ def fourth(job: OfPart) -> Fourth:
     bare = None if best is None else (best.steps, best.own, best.imputed)
     found = Counterfactuals.of(part, recognition, more.known) if more.known is not None else None
     if found is None:
-        kept = more.keeps and more.keeps(Own.of(job, part, around), None)
+        kept = more.keeps and more.keeps(Own.of(job, part, around), ())
         lost = Lost.of(part, () if more.pipelined else None) if more.explained else None
         return Fourth(bare, None, None, None, lost, None, kept=kept)
     entries, stretches = Entries.of(found)
     if not more.explained and more.keeps is None:
         return Fourth(bare, entries, None, None, None, None)
-    replays = Replays(found, stretches)
-    kept = more.keeps and more.keeps(Own.of(job, part, around), replays)
+    gaps = list(laid_out(Replays(found, stretches)))
+    kept = more.keeps and more.keeps(Own.of(job, part, around), gaps)
     if not more.explained:
         return Fourth(bare, entries, None, None, None, None, kept=kept)
-    gaps = list(laid_out(replays))
     return Fourth(
         bare,
         entries,

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.idle.ledger import laid_out
 from bubblescope.analysis.pipeline_phase import phases
 from bubblescope.analysis.rank_standing import alike
 from bubblescope.analysis.view import links_of, spread_of
@@ -36,7 +35,6 @@ from bubblescope.render.html.serve.windows import Drawn, Sight, chosen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.analysis.idle.ledger import Replays
     from bubblescope.analysis.overview import Overview
     from bubblescope.analysis.pieces.scans import Own
     from bubblescope.analysis.rank_standing import Alike
@@ -114,7 +112,7 @@ class Keeping(NamedTuple):
     widths_ns: tuple[int, ...]
     telling: int
 
-    def __call__(self, own: Own, replays: Replays | None) -> Kept:
+    def __call__(self, own: Own, gaps: Sequence[pl.DataFrame]) -> Kept:
         """Write what a part shows, and return what is known of it."""
         timeline = own.timeline
         tasks, names = arranged_among(timeline.tasks, own.around.tasks, self.ranks)
@@ -125,22 +123,22 @@ class Keeping(NamedTuple):
         at[tasks["task"].to_numpy()] = np.arange(tasks.height)
         # Of each task of what was replayed, its place among those of the page.
         place = np.append(at[own.mine.fill_null(_NOBODY).to_numpy()], _NOBODY)
-        gaps = gaps_in_order(laid_out(replays) if replays is not None else (), self.ranks)
-        gaps = gaps.with_columns(
-            task=_placed(gaps["task"], place), root=_placed(gaps["root"], place)
+        idle = gaps_in_order(gaps, self.ranks)
+        idle = idle.with_columns(
+            task=_placed(idle["task"], place), root=_placed(idle["root"], place)
         )
         links = links_of(own.part).select(
             source=_placed_in("source", place), target=_placed_in("target", place)
         )
         links = links.drop_nulls().sort("source", "target")
         kept = tasks.select(*_KEPT, *sums)
-        cells = self._blocks(own.number, kept, gaps, links)
+        cells = self._blocks(own.number, kept, idle, links)
         for level, width_ns in enumerate(self.widths_ns):
             afar = self._afar(kept, TASK_ROW, "kind", width_ns)
             self._write(afar, afar_file(level, "tasks", own.number))
-            afar = self._afar(gaps, ("position",), "cause", width_ns)
+            afar = self._afar(idle, ("position",), "cause", width_ns)
             self._write(afar, afar_file(level, "gaps", own.number))
-        self._write(_sums(kept, gaps), block_files.sums_file(own.number))
+        self._write(_sums(kept, idle), block_files.sums_file(own.number))
         computing = kept.filter(pl.col("lane") == Lane.COMPUTE.value)
         spent = computing.group_by("kind").agg(spent_ns=_LENGTH.sum())
         told = own.number == self.telling
