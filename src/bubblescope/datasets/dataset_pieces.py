@@ -650,7 +650,8 @@ class _Places(NamedTuple):
                     spans = [
                         (one.start_ns, one.end_ns) for one in held.steps if one.step not in without
                     ]
-                if any(one is not None and one < high and (end or one) > low for one, end in spans):
+                timed = [(one, end) for one, end in spans if one is not None and end is not None]
+                if any(one < high and end > low for one, end in timed):
                     found.setdefault(block, []).append(part)
         return found
 
