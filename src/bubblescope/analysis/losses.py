@@ -247,9 +247,8 @@ def _met(budget: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
     window = gaps.select(pl.col("start_ns").min(), pl.col("end_ns").max())
     low, high = window.row(0) if gaps.height else (0, 0)
     budget = budget.filter(pl.col("end_ns") > low, pl.col("start_ns") < high)
-    if not budget.height:
-        return pl.DataFrame(schema=_SCHEMA).select(_SUMS[0])
-    within = gaps.sort("start_ns").partition_by("rank", as_dict=True)
+    near = gaps.filter(pl.col("rank").is_in(budget["rank"].unique().implode()))
+    within = near.sort("start_ns").partition_by("rank", as_dict=True)
     covered = [pl.DataFrame(schema=_SCHEMA).select(_SUMS[0])]
     for (rank, _), rows in budget.group_by("rank", "device"):
         held = within.get((rank,))

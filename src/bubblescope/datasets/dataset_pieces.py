@@ -234,13 +234,10 @@ class DatasetPieces:
         where = self._overlapping(start_ns, end_ns) & pl.col("rank").is_in(list(ranks))
         wanted = {*ranks}
         found = [
-            self._tables.rows(
-                TASKS, [one for one in files if wanted & {*one.ranks}], where, {block}
-            )
+            _Wanted([one for one in files if wanted & {*one.ranks}], {block}, where)
             for block, files in self._places.during(start_ns, end_ns).items()
         ]
-        rows = pl.concat([pl.DataFrame(schema=TASK_SCHEMA), *found])
-        moved = self._settled.applied(self._checked({TASKS: rows}))
+        moved = self._settled.applied(self._checked({TASKS: self._rows(TASKS, found)}))
         return moved.slice(start_ns=start_ns, end_ns=end_ns).tasks
 
     def _overlapping(self, start_ns: int, end_ns: int) -> pl.Expr:
@@ -340,15 +337,12 @@ class DatasetPieces:
 
     def _read(self, found: Sequence[_Wanted]) -> dict[str, pl.DataFrame]:
         """Return rows by table."""
-        return {
-            name: pl.concat(
-                [
-                    pl.DataFrame(schema=TASK_SCHEMA if name == TASKS else TABLES[name].schema),
-                    *(self._tables.rows(name, one.files, one.where, one.blocks) for one in found),
-                ]
-            )
-            for name in _TABLES
-        }
+        return {name: self._rows(name, found) for name in _TABLES}
+
+    def _rows(self, table: str, found: Sequence[_Wanted]) -> pl.DataFrame:
+        """Return rows of a table; nothing may be wanted."""
+        rows = [self._tables.rows(table, one.files, one.where, one.blocks) for one in found]
+        return pl.concat(rows) if rows else self._tables.rows(table, ())
 
     def _checked(self, rows: dict[str, pl.DataFrame]) -> Timeline:
         """Return a timeline of rows that were read.

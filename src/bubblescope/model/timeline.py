@@ -402,12 +402,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
                     f"{_origin(timeline)}; leave one of them out",
                 )
             owner[rank] = timeline
-    return Timeline(
-        pl.concat([timeline.tasks for timeline in timelines]),
-        pl.concat([timeline.ranks for timeline in timelines]),
-        joined([timeline.run for timeline in timelines], len(owner)),
-        **{name: pl.concat([one.tables[name] for one in timelines]) for name in TABLES},
-    )
+    return _one_of(timelines, len(owner))
 
 
 def _of_saved(file: Saved) -> Timeline:
@@ -442,19 +437,24 @@ def _at_once(files: Sequence[Saved]) -> Timeline | None:
     count = sum(map(len, ranks))
     if not own or len(set().union(*ranks)) < count:
         return None
-    names = dict.fromkeys(name for file in files for name in file.tables)
     try:
-        return Timeline(
-            pl.concat([file.tasks for file in files]),
-            pl.concat([file.ranks for file in files]),
-            joined([file.run for file in files], count),
-            **{
-                name: pl.concat([file.tables[name] for file in files if name in file.tables])
-                for name in names
-            },
-        )
+        return _one_of(files, count)
     except (TimelineError, *UNREADABLE):  # of columns that differ, for one
         return None
+
+
+def _one_of(parts: Sequence[Timeline] | Sequence[Saved], ranks: int) -> Timeline:
+    """Return one timeline of parts that have so many ranks, each its own."""
+    names = dict.fromkeys(name for part in parts for name in part.tables)
+    return Timeline(
+        pl.concat([part.tasks for part in parts]),
+        pl.concat([part.ranks for part in parts]),
+        joined([part.run for part in parts], ranks),
+        **{
+            name: pl.concat([part.tables[name] for part in parts if name in part.tables])
+            for name in names
+        },
+    )
 
 
 def joined(runs: Sequence[Run], ranks: int) -> Run:

@@ -140,11 +140,10 @@ def _weights(passes: _Slots) -> NDArray[np.bool_]:
     Returns:
         For each slot whether a weight gradient is in it.
     """
-    device = _Device(passes, int(passes.max()) + passes[2:].size + 2)
-    queue = device.slack - _lowest(device.slack)
-    arrived = np.cumsum(np.bincount(passes[2:].ravel() + 1, minlength=len(queue)))
-    served: NDArray[np.bool_] = np.diff(arrived - queue, prepend=0) > 0
-    return served
+    device = _Device(passes)
+    served = np.cumsum(~device.taken) + _lowest(device.slack)
+    found: NDArray[np.bool_] = np.diff(served, prepend=0) > 0
+    return found
 
 
 def _lowest(slack: _Slots) -> _Slots:
@@ -157,18 +156,18 @@ class _Device:
     """The slots of a device.
 
     Weight gradients queue for slots that no pass is in; the queue's length is what arrived less what
-    could be served, above the lowest that it ever was (Lindley's recursion).
+    could be served, above the lowest that it ever was (Lindley's recursion). There are slots for all.
 
     Args:
         passes: Slots of its passes, 4 x m.
-        length: Number of slots.
 
     Attributes:
         taken: Whether a pass is in each slot.
         slack: Weight gradients that arrived less slots that were free, up to each slot.
     """
 
-    def __init__(self, passes: _Slots, length: int) -> None:
+    def __init__(self, passes: _Slots) -> None:
+        length = int(passes.max()) + passes[2:].size + 2
         self.taken = np.zeros(length, bool)
         self.taken[passes.ravel()] = True
         arrived = np.cumsum(np.bincount(passes[2:].ravel() + 1, minlength=length))
@@ -207,8 +206,7 @@ def _tighten(slots: _Slots) -> None:
     Args:
         slots: Slots of all passes, devices x 4 x m; changed in place.
     """
-    length = int(slots.max()) + slots[0, 2:].size + 2
-    devices = [_Device(passes, length) for passes in slots]
+    devices = [_Device(passes) for passes in slots]
     peak = max(device.peak for device in devices)
     warm, cold = int(slots[0, 3, 0]), int(slots[0, 0, -1])
     order = np.argsort(slots, axis=None, kind="stable")

@@ -139,8 +139,7 @@ class Split:
 
     def during(self, ranks: Sequence[int], start_ns: int, end_ns: int) -> pl.DataFrame:
         """Return the tasks of some ranks that overlap a time."""
-        overlaps = (pl.col("end_ns") > start_ns) & (pl.col("start_ns") < end_ns)
-        return self.timeline.tasks.filter(pl.col("rank").is_in(list(ranks)), overlaps)
+        return self.timeline.slice(ranks=ranks, start_ns=start_ns, end_ns=end_ns).tasks
 
     def _only(self, chosen: Callable[[pl.DataFrame], pl.DataFrame]) -> Timeline:
         tables = {

@@ -102,13 +102,18 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
         said.append(shown)
         if cause in LATE:
             said += _host(timeline, evidence.of[cause])
-        advised = cause.name.lower()
-        if cause is Cause.SLOW_RANK and shown.key != "slow_rank":
-            advised = shown.key
-        elif cause is Cause.CLOCK and timeline.run.clock is not None:
-            advised += "_solved" if timeline.run.clock.method == "solved" else ""
-        said.append(Finding("advice", advised, {}))
+        said.append(Finding("advice", _advised(cause, shown, timeline), {}))
     return [*said, *_no_wait(study, inherent)]
+
+
+def _advised(cause: Cause, shown: Finding, timeline: Timeline) -> str:
+    """Return the key of the advice about a cause, given what shows it."""
+    if cause is Cause.SLOW_RANK:
+        return shown.key
+    clock = timeline.run.clock
+    if cause is Cause.CLOCK and clock is not None and clock.method == "solved":
+        return "clock_solved"
+    return cause.name.lower()
 
 
 def outside(wall: WallClock) -> list[Finding]:
