@@ -16,7 +16,7 @@ from bubblescope import sources
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
-from bubblescope.clocks import align, tightest_pairs
+from bubblescope.clocks import align, correction, tightest_pairs
 from bubblescope.clocks.solution import Moments
 from bubblescope.clocks.solution import solve as solve_clocks
 from bubblescope.model import units
@@ -335,6 +335,23 @@ def test_drift_is_corrected_when_the_capture_is_long_enough_to_tell():
     assert late.abs().max() < LATENCY
     short, _ = pipeline_on(2, 5, steps=1, ppm=0)
     assert align(short).run.clock.drift_ppm == {}
+
+
+@pytest.mark.parametrize("ppm", [0, 100])
+def test_a_correction_says_how_far_it_moves_the_times_of_each_rank(ppm):
+    timeline, _ = pipeline_on(4, 5, steps=60, ppm=ppm)
+    found = correction(timeline)
+    assert found.groups
+    tasks = timeline.tasks
+    moved = found.moved(tasks, "start_ns", "end_ns")
+    moves = found.moves_ns()
+    assert set(moves) == set(timeline.ranks["rank"])
+    for rank, (least, most) in moves.items():
+        own = tasks["rank"] == rank
+        by = [(moved[name] - tasks[name]).filter(own) for name in ("start_ns", "end_ns")]
+        shortest, furthest = (f([f(one) for one in by]) for f in (min, max))
+        assert least <= shortest <= least + 100
+        assert most - 100 <= furthest <= most
 
 
 def test_messages_bound_more_than_passes():
