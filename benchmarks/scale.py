@@ -238,13 +238,14 @@ def _truth(folder: Path) -> Path:
 
 def _heading(ranks: int, tasks: int) -> None:
     print(f"{ranks:,} ranks, {tasks:,} tasks; load {os.getloadavg()[0]:.1f}")
-    print("| command | wall | CPU | peak of the client |\n|---|---|---|---|")
+    print("| command | wall | CPU | peak of the client | of any process |\n|---|---|---|---|---|")
 
 
 def _row(said: str, arguments: list[str], root: Path) -> None:
     name = said.split(maxsplit=1)[0].strip("-")
-    wall, cpu, peak, _ = measured(arguments, root.with_name(f"{root.stem}.{name}.txt"))
-    print(f"| `{said}` | {wall:.1f} s | {cpu:.1f} s | {peak / _MIB:.0f} MiB |", flush=True)
+    wall, cpu, *peaks = measured(arguments, root.with_name(f"{root.stem}.{name}.txt"))
+    held = " | ".join(f"{peak / _MIB:.0f} MiB" for peak in peaks)
+    print(f"| `{said}` | {wall:.1f} s | {cpu:.1f} s | {held} |", flush=True)
 
 
 def search(what: Literal["task", "gap"], *conditions: Condition) -> str:
