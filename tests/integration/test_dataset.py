@@ -580,7 +580,11 @@ def test_parts_are_kept_where_there_is_room_and_those_of_killed_commands_removed
     room = shutil.disk_usage(tmp_path)._replace(free=2 * len(run))
     monkeypatch.setattr("bubblescope.datasets.prepared_parts.shutil.disk_usage", lambda _: room)
     with keeping(catalogue_of(store), engine()) as kept:
-        assert kept is None
+        whole = sources.load(tmp_path / "set")
+        found = study_of(pieces_of(store, Counted(), kept=kept), sent, folder=kept.folder)
+        assert _plain(Report.of_pieces(found).to_dict()) == _plain(Report.of(whole).to_dict())
+        assert not any(one.is_dir() for one in kept.folder.iterdir())
+        assert any(one.suffix == ".held" for one in kept.folder.iterdir())
     monkeypatch.undo()
     with keeping(catalogue_of(store), Elsewhere()) as kept:
         assert kept is None

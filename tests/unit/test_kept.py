@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import polars as pl
 import pytest
 
-from bubblescope.datasets.prepared_parts import Kept
+from bubblescope.datasets.prepared_parts import A_ROW, Kept
 from bubblescope.model.timeline import TASK_SCHEMA
 
 
@@ -38,6 +40,23 @@ def test_rows_come_back_as_they_were_kept_also_of_several_together(tmp_path, fra
     assert found["tasks"].equals(pl.concat(frames))
     assert found["tasks"].schema == TASK_SCHEMA
     assert kept.kept(*names, "absent") is None
+
+
+def test_the_parts_that_come_first_are_kept_while_there_is_room(tmp_path, monkeypatch):
+    free = 5 * A_ROW
+    monkeypatch.setattr(
+        "bubblescope.datasets.prepared_parts.shutil.disk_usage",
+        lambda _: SimpleNamespace(free=free),
+    )
+    kept = Kept(tmp_path, spared=2 * A_ROW, every=False)
+    kept.keep("first", {"tasks": ONE})
+    assert kept.holds("first")
+    free = 4 * A_ROW
+    kept.keep("second", {"tasks": ONE})
+    kept.keep("small", {"tasks": OTHER})
+    assert [kept.holds(name) for name in ("first", "second", "small")] == [True, False, True]
+    kept._replace(every=True).keep("second", {"tasks": ONE})
+    assert kept.holds("second")
 
 
 def test_columns_of_some_ranks_and_what_overlaps_a_time(tmp_path):

@@ -77,7 +77,9 @@ class DatasetPieces:
         self._steps = steps
         chosen = tables.catalogue.steps if steps is None else steps
         self._parts = _parts(tables.catalogue, chosen, size)
-        self._cuts = [] if kept is None else _cuts(tables.catalogue, self._parts, size)
+        self._cuts = (
+            [] if kept is None or not kept.every else _cuts(tables.catalogue, self._parts, size)
+        )
         self._groups = list(_batches(tables.catalogue, TASKS, size))
         self._of_kernels = list(_batches(tables.catalogue, "activities", size))
 

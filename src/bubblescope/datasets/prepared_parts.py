@@ -41,9 +41,13 @@ class Kept(NamedTuple):
 
     Attributes:
         folder: Where they lie.
+        spared: How many bytes are left free there.
+        every: Whether there is room for all parts; else those are kept that are looked at first.
     """
 
     folder: Path
+    spared: int = 0
+    every: bool = True
 
     def keep(self, name: str, tables: Mapping[str, pl.DataFrame]) -> None:
         """Keep the tables of a part, if there is room; who comes second leaves it as it is.
@@ -55,6 +59,10 @@ class Kept(NamedTuple):
         place = self.folder / name
         if place.exists() or not self.folder.is_dir():
             return
+        if not self.every:
+            size = sum(frame.height for frame in tables.values()) * A_ROW
+            if shutil.disk_usage(self.folder).free - size < self.spared:
+                return
         partial = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=self.folder))
         try:
             for table, frame in tables.items():
@@ -116,9 +124,9 @@ class Kept(NamedTuple):
 def keeping(catalogue: Catalogue, workers: Engine) -> Iterator[Kept | None]:
     """Give a folder to keep the parts of a dataset in while it is asked about, then remove it.
 
-    It lies where temporary files do (`TMPDIR`); one that a killed command left there is removed. None
-    is given where parts would fill half of the room that is left there, or more, or where some of the
-    workers do not see it, such as those on other machines.
+    It lies where temporary files do (`TMPDIR`), of which half of the room is left free; one that a
+    killed command left there is removed. None is given where no folder can be made, or where some of
+    the workers do not see it, such as those on other machines.
 
     Args:
         catalogue: Of the dataset.
@@ -127,17 +135,14 @@ def keeping(catalogue: Catalogue, workers: Engine) -> Iterator[Kept | None]:
     rows = sum(sum(held.rows.values()) for part in catalogue.parts for held in part.blocks.values())
     try:
         _sweep()
-        if 2 * rows * A_ROW >= shutil.disk_usage(tempfile.gettempdir()).free:
-            folder = None
-        else:
-            folder = tempfile.mkdtemp(prefix=f"{_mine()}{os.getpid()}-")
+        spared = shutil.disk_usage(tempfile.gettempdir()).free // 2
+        folder = tempfile.mkdtemp(prefix=f"{_mine()}{os.getpid()}-")
     except OSError:
-        folder = None
-    if folder is None:
         yield None
         return
     try:
-        yield Kept(Path(folder)) if workers.see(folder) else None
+        kept = Kept(Path(folder), spared, rows * A_ROW < spared)
+        yield kept if workers.see(folder) else None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
