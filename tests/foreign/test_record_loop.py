@@ -314,6 +314,51 @@ class TestPipelines:
         assert passes.filter(pl.col("stage") != pl.col("rank") % 2).is_empty()
 
 
+HOOKED = """
+    import sys, torch
+    from torch import distributed, nn
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    distributed.init_process_group("gloo")
+    torch.manual_seed(distributed.get_rank())
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
+    def own(state, bucket):
+        work = distributed.all_reduce(bucket.buffer(), async_op=True)
+        return work.get_future().then(lambda done: done.value()[0] / 2)
+    hook = sys.argv[1]
+    if hook == "powerSGD":
+        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, matrix_approximation_rank=1)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif hook != "none":
+        model.register_comm_hook(None, own if hook == "own" else getattr(default_hooks, hook))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        for micro in range(2):
+            model(torch.randn(2, 8)).pow(2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    if not distributed.get_rank():
+        print(model.module[0].weight.sum().item().hex())
+    distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("hook", ["none", "own", "fp16_compress_hook", "powerSGD"])
+def test_communication_hooks_of_ddp_do_the_same_and_are_part_of_the_backward(tmp_path, hook):
+    """What a hook sends is called from autograd, not by the loop: it is no task of its own."""
+    command = [*torchrun(tmp_path, 2, textwrap.dedent(HOOKED)), hook]
+    plain = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    done = recorded(tmp_path / "out", command)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert plain.stdout.strip() in done.stdout
+    timeline = sources.load(tmp_path / "out")
+    assert timeline.steps == [0, 1, 2, 3]
+    own = timeline.tasks.filter(pl.col("kind").cast(pl.String).is_in((*PASSES, "collective")))
+    counts = Counter(own["kind"].cast(pl.String).to_list())
+    assert counts == {"forward": 2 * 4 * 2, "backward": 2 * 4 * 2}
+    passes = own.select("rank", "step", "kind", "microbatch")
+    assert passes.n_unique() == passes.height
+
+
 @pytest.mark.parametrize("wrapped", ["model", "nn.parallel.DistributedDataParallel(model)"])
 def test_replicas_are_one_stage(tmp_path, wrapped):
     """With DDP, made after the optimizer too, and with gradients averaged by hand."""

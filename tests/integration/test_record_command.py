@@ -502,6 +502,39 @@ def test_an_evaluation_is_no_training_step(tmp_path):
     assert beside["lane"].unique().to_list() == ["host"]
 
 
+OWN_LOOP_AFTER = """
+import sys, torch
+from torch import distributed, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+model = nn.Linear(4, 4)
+stage = PipelineStage(model, 0, 1, torch.device("cpu"))
+schedule = Schedule1F1B(stage, 4, loss_fn=nn.functional.mse_loss)
+one, other = (torch.optim.SGD([p], lr=0.1) for p in model.parameters())
+x = torch.ones(8, 4)
+for _ in range(3):
+    schedule.step(x, target=x)
+    one.step()
+    other.step()
+for _ in range(int(sys.argv[1])):
+    model(x).sum().backward()
+    one.step()
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("steps", [0, 4])
+def test_a_loop_of_its_own_after_a_frameworks_schedules_is_not_left_out_in_silence(tmp_path, steps):
+    """Two optimizers that step once each are none: it takes the same one twice."""
+    needs("torch")
+    done = recorded(tmp_path / "out", *python(tmp_path, OWN_LOOP_AFTER), f"{steps}")
+    assert done.returncode == 0, done.stderr
+    assert sources.load(tmp_path / "out").steps == [0, 1, 2]
+    said = " ".join(done.stderr.split())
+    assert ("trains in a loop of its own now, not by the schedules of torch" in said) == (steps > 0)
+    assert (f"the job trained at least {steps} steps in a loop of its own" in said) == (steps > 0)
+
+
 ACCUMULATES = """
 import gc, sys, torch
 from torch import distributed, nn

@@ -22,7 +22,7 @@ from bubblescope.cli.reading import NO_TASKS
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.record.claims import file_system_ns
 from bubblescope.record.hooks import known
-from bubblescope.record.notes import left_in, why_nothing
+from bubblescope.record.notes import left_in, why_not_all, why_nothing
 from bubblescope.record.settings import MARKS, TIMERS, Settings, address, megabytes, window
 from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, is_attempt
 from bubblescope.recording.file import recording_to
@@ -132,9 +132,12 @@ def record(
     with tempfile.TemporaryDirectory(prefix="bubblescope-") as notes:
         code = _run(command, settings._replace(notes=notes))
         recorded = _said(folder, since_ns)
+        seen = left_in(Path(notes))
         if recorded is None:
-            why = why_nothing(left_in(Path(notes)), settings.window, known())
+            why = why_nothing(seen, settings.window, known())
             err.print(Text(f"nothing was recorded: {why}", "yellow"))
+        if (left_out := why_not_all(seen)) is not None:
+            err.print(Text(left_out, "yellow"))
     sys.exit(code or (0 if recorded else NO_TASKS))
 
 

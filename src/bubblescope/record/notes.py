@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from bubblescope.model import units
 from bubblescope.model.decoders import prepared
 
 OPTIMIZER: Final = "optimizer"
@@ -23,12 +24,14 @@ class Note(msgspec.Struct, frozen=True):
         framework: The framework whose schedules it used; None if it used none.
         saw: Which signs of a training loop of its own it saw: `OPTIMIZER`, `FORWARD`.
         failed: Why it stopped recording; None if it did not.
+        unfollowed: How many steps, at least, were made in a loop beside the framework's schedules.
     """
 
     steps: int = 0
     framework: str | None = None
     saw: tuple[str, ...] = ()
     failed: str | None = None
+    unfollowed: int = 0
 
 
 def leave(folder: str, note: Note) -> None:
@@ -52,6 +55,23 @@ def _read(path: Path) -> Note | None:
         return msgspec.json.decode(path.read_bytes(), type=prepared(Note))
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def why_not_all(notes: list[Note]) -> str | None:
+    """Return what of the job's training is not in what was recorded, and why; None if all is.
+
+    Args:
+        notes: As of `why_nothing`.
+    """
+    most = max(notes, key=lambda note: note.unfollowed, default=Note())
+    steps = most.unfollowed
+    if not steps:
+        return None
+    return (
+        f"the job trained at least {units.count(steps, 'step')} in a loop of its own, not by the "
+        f"schedules of {most.framework}, which is not recorded; run that loop as a job by itself, or "
+        "mark it by hand (docs/recording.md)"
+    )
 
 
 def why_nothing(notes: list[Note], steps: str, known: str) -> str:

@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -66,6 +67,7 @@ class Session:
             long as nothing is known.
         saw: Signs of a training loop of the job's own; see `notes.Note`.
         rounds: Which calls of a schedule are rounds of one step.
+        unfollowed: How many steps optimizers made, at least, in a loop beside a framework's schedules.
         intake: Where hooks that are called for every task put it; the recorder's, once there is one.
     """
 
@@ -76,6 +78,9 @@ class Session:
         self.framework: str | None = None
         self.saw: set[str] = set()
         self.rounds = Rounds()
+        self.unfollowed = 0
+        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Optimizers that have made a step since a schedule last began."""
         self.intake = Intake()
         self._aside = False
         self._shared: dict[Any, Any] = {}
@@ -158,6 +163,7 @@ class Session:
         Raises:
             SystemExit: The last step to record has ended, and the job is to leave then.
         """
+        self.go_on()
         if self._failed or self._closed or os.getpid() != self._process:
             return
         try:
@@ -178,8 +184,34 @@ class Session:
             microbatches: How many.
             changed: As of `Rounds.begin`.
         """
+        self.go_on()
         if self.rounds.begin(microbatches, within=self._step is not None, changed=changed):
             self.begin_step()
+
+    def go_on(self) -> None:
+        """Tell that a framework's schedule runs, within a step or without one."""
+        self._stepped.clear()
+
+    def optimized(self, optimizer: Any) -> None:
+        """Tell that an optimizer has made a step.
+
+        One that makes a second before a schedule begins again is used in a loop of the job's own. Where
+        the job uses a framework's schedules, that loop is not recorded: it is said, once.
+        """
+        self.rounds.optimized()
+        if self.framework is None or self._failed or os.getpid() != self._process:
+            return
+        if optimizer not in self._stepped:
+            self._stepped.add(optimizer)
+            return
+        if not self.unfollowed:
+            warn(
+                f"the job trains in a loop of its own now, not by the schedules of {self.framework} "
+                "that it used before; that loop is not recorded: run it as a job by itself, or mark it "
+                "by hand (docs/recording.md)",
+                stacklevel=3,
+            )
+        self.unfollowed += 1
 
     def spoil_round(self) -> None:
         """Tell that the round failed: the next one takes its place, and what it did is of no step.
@@ -280,7 +312,8 @@ class Session:
             recorder.retire()
 
     def _note(self) -> Note:
-        return Note(self._next, self.framework, tuple(sorted(self.saw)), self._failure)
+        saw = tuple(sorted(self.saw))
+        return Note(self._next, self.framework, saw, self._failure, self.unfollowed)
 
     def _leave_note(self, folder: str) -> None:
         """Tell whoever started the job what this process saw, if it is still there to hear it."""

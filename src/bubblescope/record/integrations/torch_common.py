@@ -60,11 +60,11 @@ class _Steps:
             return (args[0], self._passing(args[1]), *args[2:]), kwargs
         return None
 
-    def after(self, *_: Any) -> None:
+    def after(self, optimizer: Any, *_: Any) -> None:
         """End a step."""
         if _compiling():
             return
-        self._session.rounds.optimized()
+        self._session.optimized(optimizer)
         if self._running:
             self._session.end(self._running.pop().begun)
 

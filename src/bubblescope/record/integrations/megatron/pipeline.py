@@ -121,6 +121,7 @@ class Pipeline:
         # Sail's validation after the step runs the first forwards of the next one, if it can.
         continues, self._ahead = self._ahead, said.get("optimizer") is not None
         if continues and not self._ahead:
+            self._session.go_on()
             return
         try:
             self._introduce(name, said, describe)
