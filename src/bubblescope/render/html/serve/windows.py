@@ -303,6 +303,9 @@ def chosen(drawn: Drawn, spans: Sequence[tuple[int, int]], sight: Sight, *, whol
     return Chosen(number[order], begin[order], stop[order], stands[order], count)
 
 
+_NOTHING: Final = -1
+
+
 def _merged(
     row: Ints,
     ids: Ints,
@@ -329,29 +332,43 @@ def _merged(
     edge = np.floor(left) + 1
     beyond = right > edge  # it reaches into the next pixel, though not through it
     stands = np.maximum(merged, 1)
-    pieces = pl.DataFrame(
-        {
-            "row": np.concatenate([row, row[beyond]]),
-            "pixel": np.concatenate([edge - 1, edge[beyond]]).astype(np.int64),
-            "code": np.concatenate([codes, codes[beyond]]),
-            "id": np.concatenate([ids, ids[beyond]]),
-            "left": np.concatenate([left, edge[beyond]]),
-            "length": np.concatenate([np.minimum(right, edge) - left, (right - edge)[beyond]]),
-            "count": np.concatenate([stands, stands[beyond]]),
-        }
-    ).filter(pl.col("length") > 0)
-    found = (
-        pieces.group_by("row", "pixel", "code")
-        .agg(pl.col("id").min(), pl.col("left").min(), pl.col("length", "count").sum())
-        .sort("row", "pixel", "code")
+    own, pixel, code, number, begin, length, count = (
+        np.concatenate(both)
+        for both in (
+            (row, row[beyond]),
+            (edge - 1, edge[beyond]),
+            (codes, codes[beyond]),
+            (ids, ids[beyond]),
+            (left, edge[beyond]),
+            (np.minimum(right, edge) - left, (right - edge)[beyond]),
+            (stands, stands[beyond]),
+        )
     )
+    seen = length > 0
+    # Row, pixel and code as one number: what is merged is found by sorting what is nearly sorted.
+    pixel = (pixel - pixel.min(initial=0)).astype(np.int64)
+    pixels, colours = (1 + int(one.max(initial=0)) for one in (pixel, code))
+    key = ((own * pixels + pixel) * colours + code)[seen]
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    firsts = np.flatnonzero(np.diff(key, prepend=_NOTHING))
+    if not len(firsts):
+        return ids[:0], ids[:0], ids[:0], ids[:0], row[:0]
+    number, begin = (np.minimum.reduceat(one[seen][order], firsts) for one in (number, begin))
+    length, count = (np.add.reduceat(one[seen][order], firsts) for one in (length, count))
     # One after the other, from where the first of the pixel begins: there is room for all.
-    pixel = ("row", "pixel")
-    until = pl.col("left").min().over(pixel) + pl.col("length").cum_sum().over(pixel)
-    found = found.with_columns(until=until)
+    of_pixel = key[firsts] // colours
+    opens = np.flatnonzero(np.diff(of_pixel, prepend=_NOTHING))
+    several = np.diff(opens, append=len(firsts))
+    turn = np.arange(len(firsts)) - np.repeat(opens, several)
+    until = np.repeat(np.minimum.reduceat(begin, opens), several)
+    passed = length.copy()
+    for after in range(1, int(several.max())):
+        those = np.flatnonzero(turn == after)
+        passed[those] += passed[those - 1]
+    until += passed
     start, end = (
-        (sight.start_ns + times.to_numpy() * sight.per_pixel_ns).round().astype(np.int64)
-        for times in (found["until"] - found["length"], found["until"])
+        (sight.start_ns + times * sight.per_pixel_ns).round().astype(np.int64)
+        for times in (until - length, until)
     )
-    number, count, own = (found[name].to_numpy() for name in ("id", "count", "row"))
-    return number, start, end, count, own
+    return number, start, end, count, of_pixel // pixels
