@@ -9,6 +9,7 @@ import polars as pl
 from bubblescope.analysis.rank_standing import Standing, alike
 from bubblescope.model import units
 from bubblescope.model.provenance import Notice
+from bubblescope.model.timeline_tables import PIPELINE
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -32,9 +33,8 @@ def with_fewer_ranks(timeline: Timeline, most: int) -> Timeline:
     standing = alike(timeline)
     odd = standing.of(Standing.ODD)
     like = standing.ranks.filter(pl.col("rank").is_in(odd))["like"].drop_nulls().to_list()
-    place = ("dp", "tp", "cp")
-    held = timeline.ranks.filter(pl.col("rank").is_in(odd)).select(place).unique()
-    kin = timeline.ranks.join(held, on=place, how="semi", nulls_equal=True)["rank"].to_list()
+    held = timeline.ranks.filter(pl.col("rank").is_in(odd)).select(PIPELINE).unique()
+    kin = timeline.ranks.join(held, on=PIPELINE, how="semi", nulls_equal=True)["rank"].to_list()
     kin = kin if len(kin) < len(ranks) else []
     first = [*dict.fromkeys([*odd, *like, *kin, *standing.of(Standing.WAITS)])][:room]
     rest = sorted({*ranks} - {*first})

@@ -10,6 +10,7 @@ import polars as pl
 from bubblescope.model.arrays import in_blocks
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.kinds import BACKWARDS, Kind, Lane
+from bubblescope.model.timeline_tables import PIPELINE
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
@@ -159,7 +160,7 @@ def passes(timeline: Timeline) -> pl.DataFrame:
         Frame with source and target, row numbers in `timeline.tasks`, and `backward`; sorted by source.
     """
     coordinates = timeline.ranks.select(
-        "rank", pipeline=pl.struct(pl.col("dp", "tp", "cp").fill_null(-1)).rank("dense")
+        "rank", pipeline=pl.struct(pl.col(PIPELINE).fill_null(-1)).rank("dense")
     )
     tasks = timeline.tasks.select(*_NEEDED)
 

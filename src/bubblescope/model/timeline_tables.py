@@ -33,6 +33,9 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
 }
 """Columns of `Timeline.ranks`, in order."""
 
+PIPELINE: Final = ("dp", "tp", "cp")
+"""Of these, the coordinates that the ranks of one pipeline have in common; others differ along it."""
+
 
 class Table(msgspec.Struct, frozen=True):
     """One of the tables.

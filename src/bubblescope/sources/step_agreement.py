@@ -19,6 +19,7 @@ from bubblescope.model.arrays import in_blocks
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import Timeline
+from bubblescope.model.timeline_tables import PIPELINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,10 +136,9 @@ def _pipelines(table: pl.DataFrame, windows: pl.DataFrame) -> Iterator[tuple[pl.
     They surely do not where some of one number do not overlap; they may not where some ranks lack
     steps that others have.
     """
-    coordinates = ["dp", "tp", "cp"]
-    ranks = table.select("rank", "host", "clock_error_ns", *coordinates)
+    ranks = table.select("rank", "host", "clock_error_ns", *PIPELINE)
     apart = windows.join(ranks, on="rank", maintain_order="left")
-    for _, own in apart.group_by(coordinates, maintain_order=True):
+    for _, own in apart.group_by(PIPELINE, maintain_order=True):
         held = own.drop_nulls("stage").group_by("rank").agg(pl.col("stage").min())
         if held.height < 2 or held["stage"].n_unique() < held.height:
             continue  # no pipeline, or several that nothing tells apart

@@ -43,6 +43,7 @@ from bubblescope.analysis.schedule.observe import (
 )
 from bubblescope.model.cached_results import told
 from bubblescope.model.errors import ScheduleError
+from bubblescope.model.timeline_tables import PIPELINE
 from bubblescope.schedules import plan as codes
 from bubblescope.schedules.naming import meant
 
@@ -425,7 +426,7 @@ def choose(
     if not (observed.work == FORWARD).any():
         return None
     rounds = _rounds(timeline, observed)
-    order = timeline.ranks.sort("dp", "tp", "cp", "rank", nulls_last=True)["rank"].to_list()
+    order = timeline.ranks.sort(*PIPELINE, "rank", nulls_last=True)["rank"].to_list()
     tried: list[_Best] = []
     looked_at = []
     for shape in shapes(observed):

@@ -18,6 +18,7 @@ from bubblescope.model.errors import TimelineError
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import KIND_DTYPE
+from bubblescope.model.timeline_tables import PIPELINE
 from bubblescope.model.units import count
 from bubblescope.names import job_trace_operations
 
@@ -247,7 +248,7 @@ def _pipeline(
             place = _Place(work.stages, work.runs, {})
             places.append(place)
         fitting.append(place)
-    for row, parallel in enumerate(ranks.select("dp", "tp", "cp").iter_rows()):
+    for row, parallel in enumerate(ranks.select(PIPELINE).iter_rows()):
         number = work_of[row]
         if number is not None:
             members = fitting[number].members

@@ -18,6 +18,7 @@ from bubblescope.analysis.idle.notable_rank import LEAST, notable, slowest
 from bubblescope.analysis.wall_clock import WAITS
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
+from bubblescope.model.timeline_tables import PIPELINE
 from bubblescope.model.whole_steps import PASSES, UNRECORDED
 
 if TYPE_CHECKING:
@@ -297,17 +298,13 @@ def _clock(timeline: Timeline, _study: Study, evidence: Evidence) -> Finding:
     known = clock_errors(timeline)
     key = "clock_unknown"
     # Ranks of different pipelines hand each other no results.
-    coordinates = timeline.ranks.select("rank", *_PIPELINE)
-    groups = known.join(coordinates, on="rank").group_by(_PIPELINE).agg(pl.col("group").n_unique())
+    coordinates = timeline.ranks.select("rank", *PIPELINE)
+    groups = known.join(coordinates, on="rank").group_by(PIPELINE).agg(pl.col("group").n_unique())
     if timeline.run.clock is not None and (groups["group"] == 1).all():
         key, values["error_ns"] = "clock", known["error_ns"].max()
     if not values["early"]:
         key += "_alone"
     return Finding("evidence", key, values, tuple(row["shown"] for row in rows))
-
-
-_PIPELINE: Final = ("dp", "tp", "cp")
-"""What ranks of one pipeline have in common."""
 
 
 def _ledger(study: Study) -> Ledger:
