@@ -227,5 +227,5 @@ def _sound(index: Index) -> bool:
         and all(one < other for one, other in pairwise(edges))
         and all(len(part.cells) == len(edges) - 1 for part in index.parts)
         and all(index.widths_ns)
-        and all(0 <= row.rank < index.ranks for row in index.rows)
+        and all(0 <= row.rank < index.ranks and row.first == row.to == 0 for row in index.rows)
     )

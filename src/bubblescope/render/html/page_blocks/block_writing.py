@@ -202,7 +202,8 @@ class Keeping(NamedTuple):
 
     def _write(self, frame: pl.DataFrame, file: str) -> None:
         whole = io.BytesIO()
-        frame.write_parquet(whole)
+        # A block is read as a whole: nobody asks for statistics, and packing it harder saves little.
+        frame.write_parquet(whole, compression_level=1, statistics=False)
         with whole.getbuffer() as content:
             self.levels.store.write(self.levels.name(file), content)
 

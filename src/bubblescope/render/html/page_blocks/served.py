@@ -154,7 +154,7 @@ class Blocks:
         """Return the page without its tasks."""
         fixed = {name: packed(self._read(f"{name}.parquet")) for name in FIXED}
         columns = {name: table.columns for name, table in fixed.items()}
-        places = Places(list(self._index.rows), [self._extent(at) for at in range(self.ranks)], [])
+        places = Places(list(self._index.rows), self._nowhere, [])
         return served_page(self._template.head(columns, places, served=True), fixed)
 
     def overview(self) -> bytes:
@@ -397,13 +397,20 @@ class Blocks:
             for one in extents(data.tasks, *TASK_ROW)
         }
         gaps = {one["rank"]: (one["from"], one["to"]) for one in extents(data.gaps, "position")}
-        rows = []
-        for one in self._index.rows:
-            first, to = row.get((one.rank, one.lane, one.row), (0, 0))
-            rows.append(replace(one, first=first, to=to))
-        return Places(
-            rows, [self._extent(at, *gaps.get(at, (0, 0))) for at in range(self.ranks)], []
-        )
+        rows = [
+            one if at is None else replace(one, first=at[0], to=at[1])
+            for one in self._index.rows
+            for at in [row.get((one.rank, one.lane, one.row))]
+        ]
+        of_gaps = self._nowhere.copy()
+        for at, (first, to) in gaps.items():
+            of_gaps[at] = self._extent(at, first, to)
+        return Places(rows, of_gaps, [])
+
+    @cached_property
+    def _nowhere(self) -> list[schema.Extent]:
+        """Where the gaps of each rank are if there are none."""
+        return [self._extent(at) for at in range(self.ranks)]
 
     def _extent(self, position: int, first: int = 0, to: int = 0) -> schema.Extent:
         return schema.Extent(rank=position, first=first, to=to)

@@ -244,9 +244,10 @@ class Windows:
 
     def _linked(self, spans: Iterable[tuple[int, int]]) -> pl.DataFrame:
         """Return the links whose source is among some tasks."""
+        edges = np.array([span for span in spans if span[0] < span[1]], np.int64).reshape(-1, 2)
         parts = [
             self._links.slice(first, last - first)
-            for first, last in (np.searchsorted(self._sources, span).tolist() for span in spans)
+            for first, last in np.searchsorted(self._sources, edges).tolist()
             if first < last
         ]
         return pl.concat(parts) if parts else self._links.clear()
