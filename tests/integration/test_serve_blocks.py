@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 
 from bubblescope.analysis.idle.causes import Cause
@@ -157,6 +158,65 @@ def test_a_search_finds_what_one_of_the_whole_run_finds(pair, what, sets):
     assert (found.what, found.count) == (expected.what, expected.count)
     for mine, its in list(zip(found.ids, expected.ids, strict=True))[::11]:
         assert pair.blocks.where(found.what, mine) == pair.whole.where(found.what, its)
+
+
+def random_search(random, data):
+    """Ranks, lengths and others, some negated, alone, together and beside each other."""
+    ranks, longest = len(data.told.ranks), float(data.told.end)
+
+    def condition():
+        match random.integers(4):
+            case 0:
+                low = random.integers(ranks)
+                return Condition(column="rank", least=low, most=low + random.integers(3))
+            case 1:
+                is_open = bool(random.integers(2))
+                return Condition(
+                    column="length", least=longest * 10 ** random.uniform(-4, -1), open=is_open
+                )
+            case 2:
+                return Condition(column="host", text=str(random.integers(3)))
+        return Condition(column="step", least=0, most=int(random.integers(3)))
+
+    def word():
+        parts = [
+            [condition() for _ in range(random.integers(1, 3))]
+            for _ in range(random.integers(1, 3))
+        ]
+        return SearchWord(any=parts, negated=bool(random.integers(4) == 0))
+
+    sets = [[word() for _ in range(random.integers(1, 3))] for _ in range(random.integers(1, 3))]
+    return Search(what=random.choice(["task", "gap"]), sets=sets)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_blocks_that_a_search_leaves_out_hold_nothing_it_is_about(pair, seed):
+    random = np.random.default_rng(seed)
+    for _ in range(5):
+        search = random_search(random, pair.data)
+        found, expected = pair.blocks.find(search), pair.whole.find(search)
+        assert found.count == expected.count
+        assert len(found.ids) == len(set(found.ids))
+
+
+def test_a_search_reads_only_where_it_can_find_something(pair, monkeypatch):
+    read = []
+    theirs = Blocks._block
+    monkeypatch.setattr(
+        Blocks, "_block", lambda self, table, at: read.append(at) or theirs(self, table, at)
+    )
+    blocks = Blocks(pair.levels)
+    every = {*blocks._addresses(range(len(blocks._index.batches) - 1))}
+    blocks.find(Search(what="task", sets=[[word("stage", 0)]]))
+    assert {*read} == every
+    read.clear()
+    blocks.find(Search(what="task", sets=[[word("rank", 0, 0), word("stage", 0)]]))
+    assert {at.batch for at in read} == {0} & {at.batch for at in every}
+    read.clear()
+    lengths = pair.data.tasks.select(pl.col("end_ns") - pl.col("start_ns")).to_series()
+    longest = max(lengths.max(), 2 * blocks._index.widths_ns[0])
+    found = blocks.find(Search(what="task", sets=[[word("length", longest)]]))
+    assert len({*read}) <= found.count
 
 
 def test_totals_are_those_of_the_whole_run(pair):

@@ -8,11 +8,12 @@ time no longer than a pixel is one, which is where the first of it was.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from contextlib import suppress
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -43,7 +44,7 @@ from bubblescope.render.html.page_blocks.block_files import (
     sums_file,
 )
 from bubblescope.render.html.page_blocks.step_questions import StepQuestions
-from bubblescope.render.html.serve.query import found_of, matching, totals
+from bubblescope.render.html.serve.query import Reach, found_of, matching, totals
 from bubblescope.render.html.serve.resources import place_of, served_page
 from bubblescope.render.html.serve.windows import Sight, Windows
 
@@ -254,11 +255,32 @@ class Blocks:
         order = ("position", "start_ns") if gaps else _ORDER
         schema_of = _GAPS if gaps else _TASKS
         found = [pl.DataFrame(schema={name: schema_of[name] for name in ("id", *order)})]
-        for at in self._addresses(range(len(self._index.batches) - 1)):
+        for at in self._reached("gaps" if gaps else "tasks", Reach.of(search, told)):
             rows = self._gaps_of([at]) if gaps else self._block("tasks", at)
             own = matching(rows.lazy(), search, told)
             found.append(own.select(*found[0].columns).collect())
         return found_of(search, pl.concat(found).sort(order)["id"])
+
+    def _reached(self, table: Literal["tasks", "gaps"], reach: Reach) -> list[_Address]:
+        """Return the blocks in which something can be that a search is about.
+
+        What is twice as long as the time of which all is one at some level is itself there.
+        """
+        batches = sorted({self._index.batch_of(position) for position in reach.positions})
+        every = self._addresses(batches)
+        widths_ns = self._index.widths_ns
+        level = bisect_right(widths_ns, reach.length_ns / 2) - 1
+        if level < 0:
+            return every
+        long = pl.col("end_ns") - pl.col("start_ns") >= reach.length_ns
+        kept: set[_Address] = set()
+        for number, part in enumerate(self._index.parts):
+            rows = self._read(afar_file(level, table, number), f"afar {table}")
+            ids = rows.filter(long, pl.col("merged") == 0)["id"].to_numpy()
+            counts = [getattr(cell, table) for cell in part.cells]
+            held = np.searchsorted(np.cumsum(counts), ids, "right")
+            kept |= {_Address(number, batch) for batch in np.unique(held).tolist()}
+        return [at for at in every if at in kept]
 
     def inside(self, rank: int, start_ns: int, end_ns: int) -> schema.Inside:
         """Return which kernels ran: no block has any."""

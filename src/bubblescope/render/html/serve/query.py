@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
 
@@ -13,6 +14,8 @@ from bubblescope.render.html.schema import Found, Totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+    from typing_extensions import Self
 
     from bubblescope.render.html.data import PageData
     from bubblescope.render.html.schema import Condition, Rank, Search, SearchWord, Told
@@ -73,6 +76,64 @@ def found_of(search: Search, ids: pl.Series) -> Found:
     return Found(what=search.what, count=len(ids), ids=ids.head(_MOST).to_list())
 
 
+class Reach(NamedTuple):
+    """Where alone what a search is about can be, as its conditions say without a look at the run.
+
+    Attributes:
+        positions: Of the ranks on the page that it may be on, ascending.
+        length_ns: How long each is at least.
+    """
+
+    positions: list[int]
+    length_ns: float
+
+    @classmethod
+    def of(cls, search: Search, told: Told) -> Self:
+        """Tell where what a search is about can be."""
+        sets = [[_rank_tests(word) for word in part] for part in search.sets]
+        positions = [
+            place
+            for place, rank in enumerate(told.ranks)
+            if any(all(may_be(rank) for may_be in part) for part in sets)
+        ]
+        lengths = (max((_least_length(word) for word in part), default=0.0) for part in search.sets)
+        return cls(positions, min(lengths, default=0.0))
+
+
+_OF_RANKS: Final[dict[str, Callable[[Condition, Rank], bool]]] = {
+    "rank": lambda asked, rank: all(_bounded(asked, rank.rank)),
+    "host": lambda asked, rank: (asked.text or "") in rank.host,
+    "standing": lambda asked, rank: rank.standing == (asked.text or ""),
+}
+"""Columns of conditions that are about ranks, and whether one holds of a rank."""
+
+
+def _rank_tests(word: SearchWord) -> Callable[[Rank], bool]:
+    """Return what says whether anything of a rank can be what a word asks for."""
+
+    def holds(rank: Rank, part: list[Condition]) -> bool:
+        return all(_OF_RANKS[one.column](one, rank) for one in part if one.column in _OF_RANKS)
+
+    def may_be(rank: Rank) -> bool:
+        if not word.negated:
+            return any(holds(rank, part) for part in word.any)
+        sure = (part for part in word.any if all(one.column in _OF_RANKS for one in part))
+        return not any(holds(rank, part) for part in sure)
+
+    return may_be
+
+
+def _least_length(word: SearchWord) -> float:
+    """Return how long anything is at least that is what a word asks for."""
+    if word.negated:
+        return 0.0
+    bounds = (
+        max((one.least or 0.0 for one in part if one.column == "length"), default=0.0)
+        for part in word.any
+    )
+    return min(bounds, default=0.0)
+
+
 def matching(table: pl.LazyFrame, search: Search, told: Told) -> pl.LazyFrame:
     """Return the rows of a page's tasks or gaps that a search is about.
 
@@ -118,12 +179,10 @@ def _condition(asked: Condition, search: Search, told: Told) -> pl.Expr:
     """Return whether it holds, never null."""
     text = asked.text or ""
     match asked.column:
-        case "rank":
-            return _places(told, lambda rank: all(_bounded(asked, rank.rank)))
-        case "host":
-            return _places(told, lambda rank: text in rank.host)
-        case "standing":
-            return _places(told, lambda rank: rank.standing == text)
+        case column if column in _OF_RANKS:
+            holds = partial(_OF_RANKS[column], asked)
+            chosen = [place for place, rank in enumerate(told.ranks) if holds(rank)]
+            return pl.col("position").is_in(chosen)
         case "lane" if search.what == "task":
             return pl.col("lane").cast(pl.String) == text
         case "name" if search.what == "task":
@@ -138,12 +197,6 @@ def _condition(asked: Condition, search: Search, told: Told) -> pl.Expr:
             known = value.is_not_null()
             return pl.all_horizontal(known, *_bounded(asked, value)).fill_null(value=False)
     raise ValueError(f"{asked.column} of a {search.what}")
-
-
-def _places(told: Told, holds: Callable[[Rank], bool]) -> pl.Expr:
-    """Return whether something is on one of some ranks."""
-    chosen = [place for place, rank in enumerate(told.ranks) if holds(rank)]
-    return pl.col("position").is_in(chosen)
 
 
 def _bounded(asked: Condition, value: Any) -> list[Any]:
