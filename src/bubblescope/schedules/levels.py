@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 NEVER: Final = -(1 << 62)
 """Before all time."""
 
+_NOTHING: Final = -1
+
 _LARGE: Final = 4096
 """Operations below which a graph is not worth it."""
 
@@ -201,11 +203,13 @@ def slots(place: Ints, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         Places of the sources, and which edges these are: as many rows as an operation has edges at
         most, n long each, -1 where it has fewer.
     """
-    order = np.argsort(place[target], kind="stable")
-    at = place[target][order]
-    slot = np.arange(len(at)) - np.searchsorted(at, at)
-    shape = (int(slot.max()) + 1 if len(slot) else 0, len(place))
-    sources, edges = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
-    sources[slot, at] = place[source][order]
-    edges[slot, at] = order
+    at, left = place[target], np.arange(len(target))
+    rows: list[Ints] = []
+    while len(left):  # of several edges to a place, one after the other is written there last
+        row = np.full(len(place), _NOTHING)
+        row[at[left]] = left
+        rows.append(row)
+        left = left[row[at[left]] != left]
+    edges = np.stack(rows) if rows else np.empty((0, len(place)), np.int64)
+    sources: Ints = np.where(edges == _NOTHING, _NOTHING, place[source][edges])
     return sources, edges
