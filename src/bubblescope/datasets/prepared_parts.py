@@ -100,10 +100,7 @@ class Kept(NamedTuple):
                 continue
             start, end = _whole(file.name, [file], ("start_ns", "end_ns")).select(times)
             rows = ((end > start_ns) & (start < end_ns)).arg_true()
-            schema = _SCHEMAS[file.name]
-            found[file.name] = (
-                _whole(file.name, [file])[rows] if len(rows) else pl.DataFrame(schema=schema)
-            )
+            found[file.name] = _whole(file.name, [file], rows=rows)
         return found
 
     def along(self, name: str, low: int, high: int, columns: Sequence[str]) -> pl.DataFrame | None:
@@ -111,9 +108,9 @@ class Kept(NamedTuple):
         file = self.folder / name / "tasks"
         if not file.is_file():
             return None if not file.parent.is_dir() else pl.DataFrame(schema=TASK_SCHEMA)[columns]
-        frame = _whole("tasks", [file], columns)
-        first, last = np.searchsorted(frame["rank"].to_numpy(), [low, high + 1]).tolist()
-        return frame.slice(first, last - first)
+        rank = _whole("tasks", [file], ("rank",))["rank"].to_numpy()
+        first, last = np.searchsorted(rank, [low, high + 1]).tolist()
+        return _whole("tasks", [file], columns, rows=slice(first, last))
 
     def forget(self, name: str) -> None:
         """Keep a part no longer."""
@@ -187,31 +184,39 @@ def _tables_in(place: Path) -> list[Path]:
     return sorted(file for file in place.iterdir() if file.suffix != _ONE)
 
 
-def _whole(table: str, files: Sequence[Path], columns: Sequence[str] = ()) -> pl.DataFrame:
+def _whole(
+    table: str,
+    files: Sequence[Path],
+    columns: Sequence[str] = (),
+    rows: slice | pl.Series | None = None,
+) -> pl.DataFrame:
     """Return the rows of a table that lie in some files, of which some may be missing.
 
     Args:
         table: Its name.
         files: The files, as `_write` made them.
         columns: Those that are wanted; all if none is named.
+        rows: Which rows of each file are wanted; all if None. A value that all have is written out for
+            these only.
     """
     there = [file for file in files if file.is_file()]
     ones = [pl.read_ipc(f"{file}{_ONE}") for file in there]
     schema = _SCHEMAS[table]
     wanted = columns or [*schema]
+    # The first column is in all files, and says how many rows they have.
+    read = [*dict.fromkeys((next(iter(schema)), *wanted))]
     alike = {
         name: ones[0][name].item()
-        for name in wanted
+        for name in read
         if all(name in one.columns for one in ones)
         and all(one[name].eq_missing(ones[0][name]).all() for one in ones)
     }
     parts = []
     for file, one in zip(there, ones, strict=True):
-        apart = [name for name in wanted if name not in {*one.columns, *alike}]
-        # Of a file of which no column is wanted, the first says how many rows it has.
-        part = pl.read_ipc(file, columns=apart or [0])
+        part = pl.read_ipc(file, columns=[name for name in read if name not in one.columns])
+        part = part if rows is None else part[rows]
         said = (pl.lit(one[name].item(), schema[name]).alias(name) for name in one.columns)
-        parts.append(part.with_columns(said).select(name for name in wanted if name not in alike))
+        parts.append(part.with_columns(said).select(name for name in read if name not in alike))
     whole = pl.concat(parts, rechunk=True)
     alone = (pl.lit(value, schema[name]).alias(name) for name, value in alike.items())
     return whole.with_columns(alone).select(wanted)
