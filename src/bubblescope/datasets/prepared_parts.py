@@ -13,6 +13,7 @@ import shutil
 import socket
 import tempfile
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bubblescope.engine import Engine
+    from bubblescope.model.arrays import Ints
     from bubblescope.sources.dataset.catalogue import Catalogue
+
+_PARTS: Final = 64
+"""Parts of which a worker knows where ranks are; of each, few bytes for a rank."""
+_NOBODY: Final = -1
 
 A_ROW: Final = 100
 """Bytes that a task takes at the most, about, all columns of it filled."""
@@ -108,8 +114,8 @@ class Kept(NamedTuple):
         file = self.folder / name / "tasks"
         if not file.is_file():
             return None if not file.parent.is_dir() else pl.DataFrame(schema=TASK_SCHEMA)[columns]
-        rank = _whole("tasks", [file], ("rank",))["rank"].to_numpy()
-        first, last = np.searchsorted(rank, [low, high + 1]).tolist()
+        ranks, edges = _ranks_in(file)
+        first, last = edges[np.searchsorted(ranks, [low, high + 1])].tolist()
         return _whole("tasks", [file], columns, rows=slice(first, last))
 
     def forget(self, name: str) -> None:
@@ -213,10 +219,26 @@ def _whole(
     }
     parts = []
     for file, one in zip(there, ones, strict=True):
-        part = pl.read_ipc(file, columns=[name for name in read if name not in one.columns])
-        part = part if rows is None else part[rows]
+        part = _rows(file, [name for name in read if name not in one.columns], rows)
         said = (pl.lit(one[name].item(), schema[name]).alias(name) for name in one.columns)
         parts.append(part.with_columns(said).select(name for name in read if name not in alike))
     whole = pl.concat(parts, rechunk=True)
     alone = (pl.lit(value, schema[name]).alias(name) for name, value in alike.items())
     return whole.with_columns(alone).select(wanted)
+
+
+def _rows(file: Path, columns: list[str], rows: slice | pl.Series | None) -> pl.DataFrame:
+    """Return columns of some rows of a file, or of all; of a slice, no other rows are read."""
+    if isinstance(rows, slice):
+        count = rows.stop - rows.start
+        return pl.scan_ipc(file).slice(rows.start, count).select(columns).collect()
+    whole = pl.read_ipc(file, columns=columns)
+    return whole if rows is None else whole[rows]
+
+
+@lru_cache(maxsize=_PARTS)
+def _ranks_in(file: Path) -> tuple[Ints, Ints]:
+    """Return the ranks of a part's tasks, ascending, and their first rows, with the number of all."""
+    rank = _whole("tasks", [file], ("rank",))["rank"].to_numpy()
+    firsts = np.flatnonzero(np.diff(rank, prepend=_NOBODY))
+    return rank[firsts], np.append(firsts, len(rank))
