@@ -20,6 +20,7 @@ from bubblescope.render.html.page_blocks import page_facts, served
 from bubblescope.render.html.page_blocks.block_files import INDEX, TOLD, Levels
 from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.schema import Condition, Search, SearchWord
+from bubblescope.render.html.serve.query import QueryError
 from bubblescope.render.html.serve.resources import Whole
 from bubblescope.render.html.serve.windows import Sight
 from bubblescope.sources.dataset.store import Folder
@@ -217,6 +218,13 @@ def test_a_search_reads_only_where_it_can_find_something(pair, monkeypatch):
     longest = max(lengths.max(), 2 * blocks._index.widths_ns[0])
     found = blocks.find(Search(what="task", sets=[[word("length", longest)]]))
     assert len({*read}) <= found.count
+
+
+def test_what_cannot_be_searched_is_refused_though_no_block_is_read(pair):
+    ranks = word("rank", 1e6)
+    for sets, error in (([[ranks, word("cause", 1)]], ValueError), ([[ranks] * 600], QueryError)):
+        with pytest.raises(error):
+            pair.blocks.find(Search(what="task", sets=sets))
 
 
 def test_totals_are_those_of_the_whole_run(pair):

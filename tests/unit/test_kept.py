@@ -26,6 +26,17 @@ OTHER = tasks(task(2, step=1, kind="backward"), task(2, step=1, kind="backward",
 APART = tasks(task(3, step=4, name="else"))
 
 
+@pytest.mark.parametrize("folder", ["plain", "a [1]*b?", "step=3"])
+def test_a_folder_may_be_called_anything(tmp_path, folder):
+    place = tmp_path / folder
+    place.mkdir()
+    kept = Kept(place)
+    kept.keep("a", {"tasks": ONE})
+    assert kept.kept("a")["tasks"].equals(ONE)
+    assert kept.along("a", 1, 1, ("rank", "step")).equals(ONE[1:].select("rank", "step"))
+    assert kept.during("a", 0, 9)["tasks"].equals(ONE)
+
+
 @pytest.mark.parametrize(
     "frames", [[ONE], [ONE, OTHER], [OTHER, APART], [ONE, ONE[:0], APART], [APART, APART, ONE]]
 )

@@ -206,7 +206,7 @@ def _whole(
             these only.
     """
     there = [file for file in files if file.is_file()]
-    ones = [pl.read_ipc(f"{file}{_ONE}") for file in there]
+    ones = [_read(Path(f"{file}{_ONE}")).collect() for file in there]
     schema = _SCHEMAS[table]
     wanted = columns or [*schema]
     # The first column is in all files, and says how many rows they have.
@@ -229,11 +229,16 @@ def _whole(
 
 def _rows(file: Path, columns: list[str], rows: slice | pl.Series | None) -> pl.DataFrame:
     """Return columns of some rows of a file, or of all; of a slice, no other rows are read."""
+    every = _read(file).select(columns)
     if isinstance(rows, slice):
-        count = rows.stop - rows.start
-        return pl.scan_ipc(file).slice(rows.start, count).select(columns).collect()
-    whole = pl.read_ipc(file, columns=columns)
+        return every.slice(rows.start, rows.stop - rows.start).collect()
+    whole = every.collect()
     return whole if rows is None else whole[rows]
+
+
+def _read(file: Path) -> pl.LazyFrame:
+    """Return a file, whose path says nothing but where it is, though it may look like a pattern."""
+    return pl.scan_ipc(file, glob=False, hive_partitioning=False)
 
 
 @lru_cache(maxsize=_PARTS)

@@ -251,15 +251,19 @@ class Blocks:
 
     def find(self, search: schema.Search) -> schema.Found:
         """Return what a search is about, in the order of the page."""
-        gaps, told = search.what == "gap", self._template.told
-        order = ("position", "start_ns") if gaps else _ORDER
-        schema_of = _GAPS if gaps else _TASKS
-        found = [pl.DataFrame(schema={name: schema_of[name] for name in ("id", *order)})]
-        for at in self._reached("gaps" if gaps else "tasks", Reach.of(search, told)):
-            rows = self._gaps_of([at]) if gaps else self._block("tasks", at)
-            own = matching(rows.lazy(), search, told)
-            found.append(own.select(*found[0].columns).collect())
-        return found_of(search, pl.concat(found).sort(order)["id"])
+        table: Literal["tasks", "gaps"] = "gaps" if search.what == "gap" else "tasks"
+        order = ("position", "start_ns") if table == "gaps" else _ORDER
+        told = self._template.told
+
+        def own(rows: pl.DataFrame) -> pl.DataFrame:
+            return matching(rows.lazy(), search, told).select("id", *order).collect()
+
+        none = own(self._template_of(table))  # refuses what cannot be answered
+        found = [
+            own(self._gaps_of([at]) if table == "gaps" else self._block(table, at))
+            for at in self._reached(table, Reach.of(search, told))
+        ]
+        return found_of(search, pl.concat([none, *found]).sort(order)["id"])
 
     def _reached(self, table: Literal["tasks", "gaps"], reach: Reach) -> list[_Address]:
         """Return the blocks in which something can be that a search is about.
