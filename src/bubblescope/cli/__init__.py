@@ -63,10 +63,15 @@ _START_JOBS: Final = frozenset({"demo", "record"})
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a disk that has no more room, or none for one file or for somebody."""
 
-_RETURN_MEMORY: Final = "narenas:1,muzzy_decay_ms:0"
-"""How Polars' allocator, jemalloc, keeps memory that was freed: in one place for all threads, so that
-what one has freed another takes; and it counts as ours until it is returned, which costs no more time
-when done at once."""
+_OF_LIBRARIES: Final = {
+    # How Polars' allocator, jemalloc, keeps memory that was freed: in one place for all threads, so
+    # that what one has freed another takes; and it counts as ours until it is returned, which costs no
+    # more time when done at once.
+    "_RJEM_MALLOC_CONF": "narenas:1,muzzy_decay_ms:0",
+    # NumPy would start a thread for each core, and what is multiplied here is too little to gain by it.
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Settings of libraries, which read them when they are loaded; those of the user stand."""
 
 GROUPS: Final = {
     "See what ran": ("view", "report", "kernels", "info", "names", "serve"),
@@ -96,7 +101,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
         if cmd_name not in _START_JOBS:
-            os.environ.setdefault("_RJEM_MALLOC_CONF", _RETURN_MEMORY)
+            for setting, value in _OF_LIBRARIES.items():
+                os.environ.setdefault(setting, value)
         command = super().get_command(ctx, cmd_name)
         if command is None and cmd_name in COMMANDS:
             command = COMMANDS[cmd_name]

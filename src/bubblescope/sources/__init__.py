@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 SOURCES: Final[Registry[Source]] = Registry(
     "bubblescope.sources",
     {
+        "native": "bubblescope.sources.recordings:NativeSource",
         "ascend": "bubblescope.sources.ascend:AscendSource",
         "dataset": "bubblescope.sources.dataset:DatasetSource",
         "jobtrace": "bubblescope.sources.jobtrace:JobTraceSource",
         "kineto": "bubblescope.sources.kineto:KinetoSource",
-        "native": "bubblescope.sources.recordings:NativeSource",
         "ndtimeline": "bubblescope.sources.ndtimeline:NdtimelineSource",
         "nsight": "bubblescope.sources.nsight:NsightSource",
         "paddle": "bubblescope.sources.paddle_logs:PaddleSource",
@@ -47,7 +47,13 @@ SOURCES: Final[Registry[Source]] = Registry(
         "rocpd": "bubblescope.sources.rocpd:RocpdSource",
     },
 )
-"""Every installed source by name; other packages' are looked for if none of ours claims a trace."""
+"""Every installed source by name; other packages' are looked for if none of ours claims a trace.
+
+Asked in this order, each imported only then: our own recordings need no other.
+"""
+
+_OF_FOLDERS: Final = frozenset({"ascend", "dataset"})
+"""Those of ours of which a whole folder may be a trace; the others are not imported to deny it."""
 
 
 def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
@@ -359,14 +365,10 @@ def _claim(path: Path, only: str | None) -> str | None:
             ) from None
     elif not path.is_dir():
         return None
-    return next(
-        (
-            name
-            for name, source in SOURCES.items()
-            if (only is None or name == only) and source.detect(path)
-        ),
-        None,
-    )
+    ours = SOURCES.built_in.keys()
+    denied = ours - _OF_FOLDERS if path.is_dir() else frozenset()
+    asked = (name for name in SOURCES if name not in denied and only in {None, name})
+    return next((name for name in asked if SOURCES[name].detect(path)), None)
 
 
 def _walk(
