@@ -278,7 +278,22 @@ def serve(root: Path, steps: int = 20) -> None:
             lanes = ",".join(dict.fromkeys(row["lane"] for row in head["rows"]))
             columns = max(100, min(1200, 300_000 // ranks))
             seen = {"columns": columns, "perpixel": head["end"] / columns, "lanes": lanes}
-            ask("all from afar", "window", start=0, ranks=f"0-{ranks - 1}", **seen)
+            every = f"0-{ranks - 1}"
+            ask("all that ran, from afar", "window", start=0, ranks=every, idle="", **seen)
+            opening = head["steps"][head["opening"] or 0]
+            for what, low, high in (
+                (
+                    "the opening step of all ranks, two of them one by one",
+                    opening["start"],
+                    opening["end"],
+                ),
+                ("all steps of them", 0, head["end"]),
+            ):
+                # Half a screen more on both sides, as the page does.
+                per_pixel, wide = (high - low) / 1200, {"columns": 2400, "lanes": lanes}
+                begins = low - 600 * per_pixel
+                asked = {"start": begins, "perpixel": per_pixel, "ranks": every, "idle": "0-1"}
+                ask(what, "window", **asked, **wide)
             random = np.random.default_rng(1)
             for _ in range(steps):
                 step = head["steps"][random.integers(len(head["steps"]))]
@@ -291,7 +306,7 @@ def serve(root: Path, steps: int = 20) -> None:
             ask("a search: rank:3", "find", search=rank_3)
             long = search("gap", Condition(column="length", least=1e8, open=True))
             ask("a search: idle>100ms", "find", search=long)
-            ask("totals of all", "totals", start=0, end=head["end"], ranks=f"0-{ranks - 1}")
+            ask("totals of all", "totals", start=0, end=head["end"], ranks=every)
             held = Path(f"/proc/{server.pid}/status").read_text()
         finally:
             server.terminate()

@@ -168,7 +168,7 @@ class TestLevels:
         assert done.returncode == 0, done.stderr
         loaded = sources.load(tmp_path / "run")
         blocks = Blocks(levels_of(tmp_path / "run")[0])
-        shown = blocks._near(np.arange(blocks.ranks), -1e30, 1e30).tasks
+        shown = blocks._near(*2 * [np.arange(blocks.ranks)], -1e30, 1e30).tasks
         assert sorted(shown["start_ns"]) == sorted(loaded.tasks["start_ns"])
         assert blocks.cut(Sight(0, 1e9, 10, frozenset({0}), frozenset({"compute"})))
 

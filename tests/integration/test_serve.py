@@ -102,6 +102,13 @@ class TestWindows:
         assert tables["tasks"]["id"].tolist() == expected
         assert len(head["rows"]) == len(place)
 
+    def test_a_viewer_may_ask_for_no_idle_time(self, served):
+        asked = window(ranks="0-3")
+        for idle, there in (({}, True), ({"idle": "1"}, True), ({"idle": ""}, False)):
+            head, _ = unpacked(get(served, "window", **asked, **idle)[2])
+            assert bool(sum(head["gaps"])) is there
+            assert sum(head["rows"]) > 0
+
     @pytest.mark.parametrize("columns", [3, 17, 30])
     def test_of_many_each_pixel_has_its_share_of_every_kind(self, data, monkeypatch, columns):
         """By definition: how long tasks of a kind run in each pixel."""

@@ -16,7 +16,7 @@ from bubblescope.analysis.view import View
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.render.html.data import PageData
-from bubblescope.render.html.page_blocks import page_facts, served
+from bubblescope.render.html.page_blocks import block_files, page_facts, served
 from bubblescope.render.html.page_blocks.block_files import INDEX, TOLD, Levels
 from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.schema import Condition, Search, SearchWord
@@ -275,6 +275,81 @@ def test_seen_from_afar_each_kind_and_cause_has_its_share(pair, monkeypatch):
     assert (np.abs(lengths - expected) <= pieces + overlap).all()
     counted = tables["tasks"]["merged"].astype(np.int64)
     assert np.maximum(counted, 1).sum() >= len(own)  # one in two pixels is in both
+
+
+def test_idle_time_is_shown_of_the_ranks_of_which_it_is_asked_for(pair):
+    """The tasks are those that are shown with all of it."""
+    random = np.random.default_rng(2)
+    told = pair.levels.told()
+    for sight in sights(pair):
+        some = frozenset(random.permutation(sorted(sight.ranks))[:2].tolist())
+        few = msgspec.structs.replace(sight, idle=some)
+        for held, data in ((pair.blocks, told), (pair.whole, pair.data.told)):
+            head, tasks, gaps, links, _ = shown(held, sight, data)
+            fewer, same_tasks, own, same_links, _ = shown(held, few, data)
+            same(tasks, same_tasks)
+            assert links == same_links
+            of_rank = np.repeat(np.arange(len(head["gaps"])), head["gaps"])
+            kept = np.isin(of_rank, sorted(some))
+            assert own["start"].tolist() == gaps["start"][kept].tolist()
+            assert sum(fewer["gaps"]) == kept.sum()
+
+
+def test_from_afar_ranks_that_are_drawn_one_by_one_are_seen_as_they_are(pair, monkeypatch):
+    """Others are only added up: of each kind nothing is lost."""
+    told, ranks = pair.levels.told(), len(pair.data.told.ranks)
+    every = frozenset(range(ranks))
+    rows = [row.rank for row in pair.blocks._index.rows]
+    for alone in (0, ranks - 1):
+        sight = Sight(
+            0, pair.data.told.end / 5_000 + 1, 5_000, every, MEASURED, idle=frozenset({alone})
+        )
+        near = msgspec.structs.replace(sight, ranks=frozenset({alone}))
+        _, expected, idle, *_ = shown(pair.blocks, near, told)
+        monkeypatch.setattr(served, "_AT_ONCE", pair.timeline.tasks.height - 1)
+        head, tasks, gaps, links, tables = shown(pair.blocks, sight, told)
+        monkeypatch.undo()
+        assert not head["complete"]
+        assert links == []
+        own = np.repeat(np.array(rows) == alone, head["rows"])
+        for name in ("start", "length", "kind", "microbatch", "name"):
+            assert tasks[name][own].tolist() == expected[name].tolist(), name
+        assert (tables["tasks"]["merged"][own] == 0).all()
+        assert gaps["start"].tolist() == idle["start"].tolist()
+        assert gaps["task"].tolist() == [
+            at if at < 0 else np.flatnonzero(own)[at] for at in idle["task"]
+        ]
+
+
+def test_no_more_pieces_are_read_for_a_window_than_for_one_of_tasks(pair, monkeypatch):
+    """However fine the pixels, what is seen of many ranks is coarse enough, down to the last level."""
+    index, end = pair.blocks._index, pair.data.told.end
+    every, asked = frozenset(range(index.ranks)), []
+    read = pair.blocks._afar
+
+    def afar(level, *given, **how):
+        asked.append(level)
+        return read(level, *given, **how)
+
+    monkeypatch.setattr(pair.blocks, "_afar", afar)
+    fine = Sight(0, 1.0, int(end), every, MEASURED)
+    for level in range(len(index.widths_ns)):
+        pieces = sum(part.pieces(level, gaps=True) for part in index.parts)
+        monkeypatch.setattr(served, "_AT_ONCE", pieces)
+        if pieces < pair.timeline.tasks.height:
+            pair.blocks.cut(msgspec.structs.replace(fine, per_pixel_ns=end / 100, columns=100))
+            assert asked.pop() >= level
+    monkeypatch.setattr(served, "_AT_ONCE", 0)
+    pair.blocks.cut(msgspec.structs.replace(fine, per_pixel_ns=end / 100, columns=100))
+    assert asked.pop() == len(index.widths_ns) - 1
+
+
+def test_levels_say_how_many_pieces_they_have(pair):
+    for number, part in enumerate(pair.blocks._index.parts):
+        for level, (tasks, gaps) in enumerate(part.afar):
+            for table, count in (("tasks", tasks), ("gaps", gaps)):
+                file = block_files.afar_file(level, table, number)
+                assert pair.blocks._read(file).height == count
 
 
 def drawn(tasks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.view import View
 from bubblescope.model.kinds import Kind
 from bubblescope.render.html.data import PageData
+from bubblescope.render.html.serve import windows
 from bubblescope.render.html.serve.server import Server
 from bubblescope.schedules import generate
 from injected import Fault, Job
@@ -194,6 +196,58 @@ def test_a_stretch_across_sums_is_of_their_ranks(opened, thousand):
     page.mouse.up()
     page.keyboard.up("Shift")
     assert len(app(page, "state.range")["ranks"]) == 3 * 63
+
+
+WRITTEN = """() => {
+    const texts = [];
+    const { fillText } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+        texts.push(text);
+        fillText.call(this, text, ...rest);
+    };
+    window.bubblescope.app.draw(Infinity);
+    CanvasRenderingContext2D.prototype.fillText = fillText;
+    return texts;
+}"""
+
+
+def test_what_is_not_here_yet_is_not_taken_for_what_ran(browser, monkeypatch):
+    """Until what is in sight has come, blocks say for how many they stand, and a line that more comes."""
+    monkeypatch.setattr(windows, "_WHOLE", 0)  # nothing is small enough to be sent whole
+    run = Job(generate("1f1b", 4, 3_000), 1, 1).play(Fault(Cause.SLOW_RANK, slow={(0, 2): 1.3}))
+    server = Server(PageData.of(View.of(run)))
+    Thread(target=server.run, daemon=True).start()
+    context = context_of(browser, viewport={"width": 1280, "height": 720})
+    held = []
+    try:
+        page = context.new_page()
+        page.route(
+            "**/window?*",
+            lambda route: (
+                route.continue_() if "idle=&" in f"{route.request.url}&" else held.append(route)
+            ),
+        )
+        page.goto(server.url)
+        until(page, "!!window.bubblescope")
+        middle = app(page, "head.end") / 2
+        page.evaluate(f"window.bubblescope.show({middle}, {middle} + 3e8)")
+        busy = "document.querySelector('.stage').getAttribute('aria-busy') === 'true'"
+        until(page, busy)
+        merged = [text for text in page.evaluate(WRITTEN) if "×" in text]
+        assert merged
+        assert all(re.fullmatch(r"[FB][\d.]* ×\d+", text) for text in merged)
+        while held:
+            for route in held:
+                route.continue_()
+            held.clear()
+            page.wait_for_timeout(300)
+        until(page, f"!({busy})")
+        texts = page.evaluate(WRITTEN)
+        assert not [text for text in texts if "×" in text]
+        assert [text for text in texts if re.match(r"[FB]\d+", text)]
+    finally:
+        context.close()
+        server.stop()
 
 
 def test_a_server_sends_all_that_is_in_a_sum(opened, thousand, browser):

@@ -215,7 +215,8 @@ export class App {
     if (!loader) return;
     const bottom = top + this.canvas.clientHeight;
     const folded = within(plan.folds, top, bottom).flatMap(({ ranks, shows }) => (shows === "ranks" ? [] : ranks));
-    const shown = [...new Set([...within(plan.bands, top, bottom).map(({ rank }) => rank), ...folded])];
+    const alone = within(plan.bands, top, bottom).map(({ rank }) => rank);
+    const shown = [...new Set([...alone, ...folded])];
     const grid = gridOf(view, devicePixelRatio, this.painter.grid);
     const lanes = ["compute" as const, ...[...state.arranged.extras].filter((extra) => extra !== "counters")];
     const wanted = {
@@ -226,11 +227,20 @@ export class App {
       lanes,
       unfolded: [...new Set(within(plan.kernels, top, bottom).map(({ row }) => row.rank))],
       shift: this.alignment?.shift ?? 0,
+      idle: [...new Set(alone)],
     };
+    const busy = (is: boolean): void => this.stage.setAttribute("aria-busy", String(is));
     loader.need(
       wanted,
-      (data) => this.replace(data),
-      (error) => this.toolbar.say(t("not loaded: {error}", { error: String(error) }), true),
+      () => busy(true),
+      (data) => {
+        busy(false);
+        this.replace(data);
+      },
+      (error) => {
+        busy(false);
+        this.toolbar.say(t("not loaded: {error}", { error: String(error) }), true);
+      },
     );
   }
 

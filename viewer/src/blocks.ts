@@ -78,6 +78,8 @@ export function drawBlocks(
 
   function label(task: number, from: number, to: number): void {
     const { codes, below, inks } = scheme;
+    const many = tasks.merged?.[task] ?? 0;
+    if (many > 1) return write([`${short(head, tasks, task)} ×${many}`], inks[codes[task]!]!, from, to, height / 2);
     if (tasks.pair[task]! >= 0 && codes !== below && height >= 2 * LABEL_HEIGHT - 2) {
       const both = figure ? `${tasks.microbatch[task]}+${tasks.pair[task]}` : short(head, tasks, task);
       const [upper, lower] = both.split("+") as [string, string];

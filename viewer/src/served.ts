@@ -28,6 +28,7 @@ export interface Wanted {
   lanes: string[];
   unfolded: number[]; // those of the ranks whose kernels are in sight
   shift: number; // by how much the lanes of another run are moved, ns
+  idle: number[]; // those of the ranks whose idle time is in sight
 }
 
 const SENT: TableInSight[] = ["tasks", "gaps", "links", "kernels", "communication"]; // tables of what is in sight
@@ -46,7 +47,7 @@ export class Loader {
     this.rows = head.rows;
   }
 
-  /** Load the whole run as it looks from afar. @param text returns what is in the element of a table's name */
+  /** Load what ran in the whole run, as it looks from afar. @param text returns what is in the element of a table's name */
   async overview(text: (table: string) => string): Promise<Data> {
     for (const name of ["phases", "cells", "samples"] as const) {
       this.fixed[name] = await unpackText(text(name), this.head.columns[name]);
@@ -61,11 +62,16 @@ export class Loader {
       lanes,
       unfolded: [],
       shift: 0,
+      idle: [],
     });
   }
 
-  /** Load what is in sight, unless it is here; call back when it is. Of quick movements only the last counts. */
-  need(wanted: Wanted, came: (data: Data) => void, failed: (error: unknown) => void): void {
+  /**
+   * Load what is in sight, unless it is here. Of quick movements only the last counts.
+   *
+   * @param began is called when that begins, and then one of the others, unless it begins again before
+   */
+  need(wanted: Wanted, began: () => void, came: (data: Data) => void, failed: (error: unknown) => void): void {
     if (this.has(wanted)) return;
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => {
@@ -74,6 +80,7 @@ export class Loader {
       const more = { ...wanted, start: wanted.start - margin * wanted.perPixel, columns: wanted.columns + 2 * margin };
       this.asked?.abort();
       this.asked = new AbortController();
+      began();
       this.load(more, this.asked.signal).then(came, (error: unknown) => {
         if (!(error instanceof DOMException && error.name === "AbortError")) failed(error);
       });
@@ -97,11 +104,13 @@ export class Loader {
     clearTimeout(this.waiting);
   }
 
-  private has({ start, perPixel, columns, ranks, lanes, unfolded, shift }: Wanted): boolean {
+  private has({ start, perPixel, columns, ranks, lanes, unfolded, shift, idle }: Wanted): boolean {
     const { had } = this;
     if (had?.shift !== shift || !lanes.every((lane) => had.lanes.includes(lane))) return false;
     const here = new Set(had.ranks);
-    if (!ranks.every((rank) => here.has(rank)) || !unfolded.every((rank) => had.unfolded.includes(rank))) return false;
+    const idling = new Set(had.idle);
+    if (!ranks.every((rank) => here.has(rank)) || !idle.every((rank) => idling.has(rank))) return false;
+    if (!unfolded.every((rank) => had.unfolded.includes(rank))) return false;
     const slack = perPixel * 1e-6;
     if (start < had.start - slack || start + columns * perPixel > had.start + had.columns * had.perPixel + slack)
       return false;
@@ -111,7 +120,7 @@ export class Loader {
   }
 
   private async load(wanted: Wanted, signal?: AbortSignal): Promise<Data> {
-    const { start, perPixel, columns, ranks, lanes, unfolded, shift } = wanted;
+    const { start, perPixel, columns, ranks, lanes, unfolded, shift, idle } = wanted;
     const rows = this.rows;
     const asked = {
       ...(this.asking ? { ask: this.asking } : {}),
@@ -122,6 +131,7 @@ export class Loader {
       lanes: lanes.join(","),
       unfolded: spans(unfolded),
       shift: String(shift),
+      idle: spans(idle),
     };
     const bytes = new Uint8Array(await (await this.get("window", asked, signal)).arrayBuffer());
     const size = new DataView(bytes.buffer).getUint32(0, true);

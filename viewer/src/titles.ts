@@ -15,6 +15,8 @@ const WIDTHS: [page: number, gutter: number][] = [
   [520, 72],
 ]; // from so wide a page on; on narrower ones a rank's title stands above its lane
 const STAGED = 170; // least width that has room for stages beside the number of a rank
+const STAGES = 68; // where they begin, of ranks with few digits
+const BESIDE = 8; // least pixels between them and what is beside them
 export const TWO_LINES = 36; // least height of a lane that has room for two lines beside it
 const RATED = 130; // the same for rates beside the numbers
 export const UNFOLD_RIGHT = 64; // right edge of what unfolds a rank: its mark and number
@@ -180,12 +182,16 @@ export function drawTitle(
   context.fillStyle = theme.text;
   const called = titleOf(head, rank, { compute: "A", against: "B" }[band.stack as string]);
   const name = above && known ? t("{rank} · {share} idle", { rank: called, share: known }) : called;
-  context.fillText(name, band.unfolded === null ? (above ? 4 : 10) : 13, y);
+  const from = band.unfolded === null ? (above ? 4 : 10) : 13;
+  context.fillText(name, from, y);
   context.fillStyle = theme.dim;
   const stages = rank.stages?.length ? t("stage {stage}", { stage: rank.stages.join(", ") }) : "";
   if (above) context.fillText(stages, 22 + context.measureText(name).width, y);
-  if (gutter >= STAGED) context.fillText(clip(context, stages, right - 132 + (known.length > 8 ? -12 : 14)), 68, y);
-  else if (!above && rated && tall >= TWO_LINES) context.fillText(clip(context, stages, right - 14), 13, y + 15);
+  if (gutter >= STAGED) {
+    const x = Math.max(STAGES, from + context.measureText(name).width + BESIDE);
+    const said = clip(context, stages, right - context.measureText(known).width - BESIDE - x);
+    if (/\d/.test(said)) context.fillText(said, x, y); // the word alone says nothing
+  } else if (!above && rated && tall >= TWO_LINES) context.fillText(clip(context, stages, right - 14), 13, y + 15);
   if (above || known === "") return;
   context.textAlign = "right";
   context.fillStyle = theme.text;

@@ -66,10 +66,26 @@ class Part(msgspec.Struct, frozen=True):
     Attributes:
         cells: One for each batch.
         codes: Number among the page's names of each of those that tasks of the part have.
+        afar: How many pieces its tasks and its gaps are at each level; none where that is not known.
     """
 
     cells: tuple[Cell, ...]
     codes: tuple[Place, ...]
+    afar: tuple[tuple[Amount, Amount], ...] = ()
+
+    def pieces(self, level: int, *, gaps: bool) -> int:
+        """Return how many pieces it is at a level, with those of gaps or without."""
+        tasks, idle = self.afar[level] if level < len(self.afar) else (self.tasks, self.gaps)
+        return tasks + idle if gaps else tasks
+
+    def share(self, start_ns: float, end_ns: float) -> float:
+        """Return how much of its time lies in a stretch of time, as a share, about."""
+        starts = [cell.start_ns for cell in self.cells if cell.start_ns is not None]
+        ends = [cell.end_ns for cell in self.cells if cell.end_ns is not None]
+        if not starts or not ends:
+            return 0.0
+        first, last = min(starts), max(ends)
+        return max(0.0, min(end_ns, last) - max(start_ns, first)) / max(1, last - first)
 
     @property
     def tasks(self) -> int:

@@ -75,6 +75,7 @@ class Kept(NamedTuple):
 
     Attributes:
         cells: Its blocks.
+        afar: As of `block_files.Part`.
         names: Of its tasks, by the numbers that blocks have of them.
         rows: Frame with position, lane and row: the rows of the page that it has tasks in.
         phases: As `analysis.phase.phases` returns them.
@@ -84,6 +85,7 @@ class Kept(NamedTuple):
     """
 
     cells: list[Cell]
+    afar: list[tuple[int, int]]
     names: list[str]
     rows: pl.DataFrame
     phases: pl.DataFrame
@@ -133,17 +135,20 @@ class Keeping(NamedTuple):
         links = links.drop_nulls().sort("source", "target")
         kept = tasks.select(*_KEPT, *sums)
         cells = self._blocks(own.number, kept, idle, links)
+        afar = []
         for level, width_ns in enumerate(self.widths_ns):
-            afar = self._afar(kept, TASK_ROW, "kind", width_ns)
-            self._write(afar, afar_file(level, "tasks", own.number))
-            afar = self._afar(idle, ("position",), "cause", width_ns)
-            self._write(afar, afar_file(level, "gaps", own.number))
+            ran = self._afar(kept, TASK_ROW, "kind", width_ns)
+            self._write(ran, afar_file(level, "tasks", own.number))
+            waited = self._afar(idle, ("position",), "cause", width_ns)
+            self._write(waited, afar_file(level, "gaps", own.number))
+            afar.append((ran.height, waited.height))
         self._write(_sums(kept, idle), block_files.sums_file(own.number))
         computing = kept.filter(pl.col("lane") == Lane.COMPUTE.value)
         spent = computing.group_by("kind").agg(spent_ns=_LENGTH.sum())
         told = own.number == self.telling
         return Kept(
             cells=cells,
+            afar=afar,
             names=names,
             rows=kept.select(TASK_ROW).unique(),
             phases=phases(timeline.tasks),

@@ -108,7 +108,7 @@ def _laid_down(
     parts = []
     for one in kept:
         codes = tuple(numbers.setdefault(name, len(numbers)) for name in one.names)
-        parts.append(Part(tuple(one.cells), codes))
+        parts.append(Part(tuple(one.cells), codes, tuple(one.afar)))
     rows = pl.concat([one.rows for one in kept]).unique()
     rows = rows.sort(pl.col("position"), pl.col("lane").cast(LANE), pl.col("row"))
     index = Index(

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.finding import Shown
     from bubblescope.model.arrays import Ints
+    from bubblescope.render.html.page_blocks.block_files import Part
     from bubblescope.sources.dataset.catalogue import Catalogue
     from bubblescope.sources.dataset.store import Store
 
@@ -159,7 +160,7 @@ class Blocks:
         return served_page(self._template.head(columns, places, served=True), fixed)
 
     def overview(self) -> bytes:
-        """Return what a page that opens asks for: all of the run from afar."""
+        """Return what a page that opens asks for: what ran in all of the run, from afar."""
         return self._cut(self._afar_sight)
 
     @cached_property
@@ -171,6 +172,7 @@ class Blocks:
             columns=columns,
             ranks=frozenset(range(self.ranks)),
             lanes=frozenset(row.lane for row in self._index.rows),
+            idle=frozenset(),
         )
 
     def cut(self, sight: Sight) -> bytes:
@@ -183,11 +185,21 @@ class Blocks:
     def _cut(self, sight: Sight) -> bytes:
         origin_ns = self._index.origin_ns
         span = origin_ns + sight.start_ns, origin_ns + sight.end_ns
-        wanted = np.array(sorted(sight.ranks), np.int64)
-        level = self._level(wanted, *span, sight.per_pixel_ns)
+        wanted, alone = (np.array(sorted(ranks), np.int64) for ranks in (sight.ranks, sight.idling))
+        if self._level(wanted, *span, sight.per_pixel_ns) is None:
+            data = self._near(wanted, alone, *span, linked=True)
+            return self._cutting(data, exact=True).cut(sight)
+        # Of ranks that are only added up, less is to be seen than of those that are drawn one by one.
+        level = self._level(alone, *span, sight.per_pixel_ns, gaps=True)
         if level is None:
-            return self._cutting(self._near(wanted, *span), exact=True).cut(sight)
-        return self._cutting(self._afar(level, wanted, *span), exact=False).cut(sight)
+            data = self._near(alone, alone, *span)
+        else:
+            data = self._afar(level, alone, *span, gaps=True)
+        rest = np.setdiff1d(wanted, alone)
+        if len(rest):
+            level = self._level(rest, *span, sight.per_pixel_ns) or 0
+            data = _beside(data, self._afar(level, rest, *span, gaps=False))
+        return self._cutting(data, exact=False).cut(sight)
 
     def totals(self, start_ns: int, end_ns: int, ranks: Collection[int]) -> schema.Totals:
         """Return what happened in a stretch of time on some ranks.
@@ -281,8 +293,7 @@ class Blocks:
         for number, part in enumerate(self._index.parts):
             rows = self._read(afar_file(level, table, number), f"afar {table}")
             ids = rows.filter(long, pl.col("merged") == 0)["id"].to_numpy()
-            counts = [getattr(cell, table) for cell in part.cells]
-            held = np.searchsorted(np.cumsum(counts), ids, "right")
+            held = _batches_of(part, table, ids)
             kept |= {_Address(number, batch) for batch in np.unique(held).tolist()}
         return [at for at in every if at in kept]
 
@@ -292,17 +303,14 @@ class Blocks:
 
     def where(self, what: str, item: int) -> schema.Where:
         """Return where a task or gap is."""
-        firsts = self._first_gap if what == "gap" else self._first_task
+        table: Literal["tasks", "gaps"] = "gaps" if what == "gap" else "tasks"
+        firsts = self._first_gap if table == "gaps" else self._first_task
         if not 0 <= item < firsts[-1]:
             raise ValueError(f"number {item}, where there are {firsts[-1]}")
         part = int(np.searchsorted(firsts, item, "right")) - 1
-        counts = [
-            getattr(cell, "gaps" if what == "gap" else "tasks")
-            for cell in self._index.parts[part].cells
-        ]
-        batch = int(np.searchsorted(np.cumsum(counts), item - firsts[part], "right"))
-        at = _Address(part, batch)
-        frame = self._gaps_of([at]) if what == "gap" else self._block("tasks", at)
+        own = np.array([item - firsts[part]])
+        at = _Address(part, int(_batches_of(self._index.parts[part], table, own)[0]))
+        frame = self._gaps_of([at]) if table == "gaps" else self._block(table, at)
         rows = frame.filter(pl.col("id") == item)
         if not rows.height:
             raise ValueError(f"number {item}: other idle time covers it")
@@ -311,8 +319,9 @@ class Blocks:
     def number_of(self, position: int, shown: Shown) -> int | None:
         """Return the number of a task that shows something on a rank; None if it is nowhere."""
         same = [pl.col(name) == shown[name] for name in ("kind", "lane", "start_ns", "end_ns")]
-        rows = self._tasks(self._index.batch_of(position), shown["start_ns"], shown["end_ns"])
-        found = rows.filter(pl.col("position") == position, *same)["id"]
+        batch, ours = self._index.batch_of(position), np.array([position])
+        rows = self._tasks(batch, shown["start_ns"], shown["end_ns"], ours)
+        found = rows.filter(*same)["id"]
         return int(found[0]) if len(found) else None
 
     @cached_property
@@ -346,9 +355,19 @@ class Blocks:
         )
 
     def _level(
-        self, wanted: Ints, start_ns: float, end_ns: float, per_pixel_ns: float
+        self,
+        wanted: Ints,
+        start_ns: float,
+        end_ns: float,
+        per_pixel_ns: float,
+        *,
+        gaps: bool = False,
     ) -> int | None:
-        """Return the level at which a stretch of time is seen on some ranks; None for all as it is."""
+        """Return the level at which a stretch of time is seen on some ranks; None for all as it is.
+
+        That is one in whose pieces pixels can be told apart, unless these are too many: with those of
+        gaps, or of tasks alone.
+        """
         tasks = 0.0
         for batch, mine in self._batches(wanted):
             edges = self._index.batches
@@ -360,17 +379,46 @@ class Blocks:
             tasks += share * sum(cell.tasks for cell in cells)
         if tasks <= _AT_ONCE:
             return None
-        fine = [level for level, width in enumerate(self._index.widths_ns) if width <= per_pixel_ns]
-        return fine[-1] if fine else 0
+        widths_ns = self._index.widths_ns
+        level = max(0, bisect_right(widths_ns, per_pixel_ns) - 1)
+        share = len(wanted) / self.ranks
+        shares = [share * part.share(start_ns, end_ns) for part in self._index.parts]
+        while (
+            level + 1 < len(widths_ns)
+            and sum(
+                share * part.pieces(level, gaps=gaps)
+                for share, part in zip(shares, self._index.parts, strict=True)
+            )
+            > _AT_ONCE
+        ):
+            level += 1
+        return level
 
-    def _near(self, wanted: Ints, start_ns: float, end_ns: float) -> PageData:
-        """Return what is in a stretch of time on some ranks, as it is."""
+    def _near(
+        self,
+        wanted: Ints,
+        idling: Ints,
+        start_ns: float,
+        end_ns: float,
+        *,
+        linked: bool = False,
+    ) -> PageData:
+        """Return what is in a stretch of time on some ranks, as it is.
+
+        Args:
+            wanted: The ranks.
+            idling: Those of which gaps are wanted too.
+            start_ns: From when.
+            end_ns: Until when.
+            linked: Whether links are wanted.
+        """
         tasks, gaps, links = [self._template.tasks], [self._template.gaps], [self._template.links]
         for batch, mine in self._batches(wanted):
-            there = pl.col("position").is_in(mine.tolist())
-            tasks.append(self._tasks(batch, start_ns, end_ns).filter(there))
-            gaps.append(self._gaps(batch, start_ns, end_ns).filter(there))
-            links += [self._block("links", at) for at in self._addresses([batch], start_ns, end_ns)]
+            tasks.append(self._tasks(batch, start_ns, end_ns, mine))
+            blocks = self._addresses([batch], start_ns, end_ns) if linked else []
+            links += [self._block("links", at) for at in blocks]
+        for batch, mine in self._batches(idling):
+            gaps.append(self._gaps(batch, start_ns, end_ns, mine))
         own = pl.concat(tasks, how="diagonal").sort(_ORDER, maintain_order=True)
         own = own.with_columns(
             pl.col(name).fill_null(_UNKNOWN) for name in SUMS if name in own.columns
@@ -389,8 +437,10 @@ class Blocks:
             .drop_nulls(),
         )  # fmt: skip
 
-    def _afar(self, level: int, wanted: Ints, start_ns: float, end_ns: float) -> PageData:
-        """Return what is in a stretch of time on some ranks, seen from afar."""
+    def _afar(
+        self, level: int, wanted: Ints, start_ns: float, end_ns: float, *, gaps: bool
+    ) -> PageData:
+        """Return what is in a stretch of time on some ranks, seen from afar; with idle time or not."""
         here = pl.col("position").is_in(wanted.tolist())
         here &= (pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)
         rows: dict[str, pl.DataFrame] = {}
@@ -400,6 +450,8 @@ class Blocks:
         ):
             found = [none.with_columns(merged=pl.lit(0, pl.Int64))]
             for number, part in enumerate(self._index.parts):
+                if table == "gaps" and not gaps:
+                    break
                 if any(cell.overlaps(start_ns, end_ns) for cell in part.cells):
                     firsts = self._first_gap if table == "gaps" else self._first_task
                     rows_ = self._read(afar_file(level, table, number), f"afar {table}")
@@ -459,21 +511,25 @@ class Blocks:
             if part.cells[batch].overlaps(start_ns, end_ns)
         ]
 
-    def _tasks(self, batch: int, start_ns: float = -_EVER, end_ns: float = _EVER) -> pl.DataFrame:
-        """Return the tasks of a batch in a stretch of time; those of a part stand together."""
+    def _tasks(self, batch: int, start_ns: float, end_ns: float, ranks: Ints) -> pl.DataFrame:
+        """Return the tasks of ranks of a batch in a stretch of time; those of a part stand together."""
         here = (pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)
+        here &= pl.col("position").is_in(ranks.tolist())
         blocks = (self._block("tasks", at) for at in self._addresses([batch], start_ns, end_ns))
         return pl.concat(
             [self._template_of("tasks"), *(one.filter(here) for one in blocks)], how="diagonal"
         )
 
-    def _gaps(self, batch: int, start_ns: float = -_EVER, end_ns: float = _EVER) -> pl.DataFrame:
-        """Return the gaps of a batch in a stretch of time, in the order of the page."""
+    def _gaps(self, batch: int, start_ns: float, end_ns: float, ranks: Ints) -> pl.DataFrame:
+        """Return the gaps of ranks of a batch in a stretch of time, in the order of the page."""
         here = (pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)
-        return self._gaps_of(self._addresses([batch], start_ns, end_ns)).filter(here)
+        chosen = self._addresses([batch], start_ns, end_ns)
+        return self._gaps_of(chosen, pl.col("position").is_in(ranks.tolist())).filter(here)
 
-    def _gaps_of(self, chosen: Sequence[_Address]) -> pl.DataFrame:
+    def _gaps_of(self, chosen: Sequence[_Address], *ours: pl.Expr) -> pl.DataFrame:
         """Return what is seen of the gaps of blocks of one batch, in the order of the page.
+
+        Those of ranks that are not `ours` are left out.
 
         Where steps overlap, a moment that is idle in both is of the gap that began first, which may be
         of another block.
@@ -484,7 +540,8 @@ class Blocks:
             if cell.start_ns is not None and cell.end_ns is not None:
                 near |= {*self._addresses([batch], cell.start_ns, cell.end_ns)}
         blocks = [
-            self._block("gaps", at).with_columns(own=pl.lit(at in chosen)) for at in sorted(near)
+            self._block("gaps", at).filter(*ours).with_columns(own=pl.lit(at in chosen))
+            for at in sorted(near)
         ]
         none = pl.DataFrame(schema={**_GAPS, "own": pl.Boolean})
         both = pl.concat([none, *blocks]).sort(
@@ -569,6 +626,22 @@ class Blocks:
             while self._bytes > _HELD_BYTES and len(self._held) > 1:
                 self._bytes -= int(self._held.popitem(last=False)[1].estimated_size())
         return frame
+
+
+def _batches_of(part: Part, table: Literal["tasks", "gaps"], rows: Ints) -> Ints:
+    """Return the batch that each of some rows of a part's table is in."""
+    counts = [getattr(cell, table) for cell in part.cells]
+    return np.searchsorted(np.cumsum(counts), rows, "right")
+
+
+def _beside(one: PageData, other: PageData) -> PageData:
+    """Return what is seen of some ranks and of others, of which only the first are seen as they are."""
+    tasks = pl.concat([one.tasks, other.tasks], how="diagonal")
+    measured = [name for name in SUMS if name in tasks.columns]
+    tasks = tasks.with_columns(
+        pl.col("merged").fill_null(0), *(pl.col(name).fill_null(_UNKNOWN) for name in measured)
+    )
+    return replace(one, tasks=tasks.sort(_ORDER, maintain_order=True))
 
 
 class _Places:

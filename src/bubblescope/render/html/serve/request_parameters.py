@@ -20,8 +20,8 @@ def sight(asked: Mapping[str, str], ranks: int) -> Sight:
     """Return what a viewer shows.
 
     Args:
-        asked: Parameters start, perpixel (both ns), columns, ranks, lanes and perhaps unfolded and
-            shift (ns).
+        asked: Parameters start, perpixel (both ns), columns, ranks, lanes and perhaps unfolded, idle
+            and shift (ns).
         ranks: How many ranks the run has.
 
     Raises:
@@ -39,6 +39,7 @@ def sight(asked: Mapping[str, str], ranks: int) -> Sight:
         lanes=frozenset(asked["lanes"].split(",")),
         unfolded=positions(asked.get("unfolded", ""), ranks),
         shift_ns=round(_time_ns(asked.get("shift", "0"))),
+        idle=positions(asked["idle"], ranks) if "idle" in asked else None,
     )
 
 

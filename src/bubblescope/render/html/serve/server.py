@@ -133,7 +133,9 @@ class Server:
         if request["waitress.client_disconnected"]():
             return _said(HTTPStatus.GONE, "gone")  # moved on while this waited for its turn
         try:
-            parameters = parse_qs(request["QUERY_STRING"], max_num_fields=_PARAMETERS)
+            parameters = parse_qs(
+                request["QUERY_STRING"], keep_blank_values=True, max_num_fields=_PARAMETERS
+            )
             asked = {name: values[-1] for name, values in parameters.items()}
             return HTTPStatus.OK, *self.resources.answer(what, asked)
         except Exception as error:  # noqa: BLE001  a mistake of ours must not end the others' answers

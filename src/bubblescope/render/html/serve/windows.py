@@ -45,6 +45,7 @@ class Sight(msgspec.Struct, frozen=True):
         lanes: Names of the lanes in sight.
         unfolded: Those of the ranks whose kernels are in sight.
         shift_ns: By how much the lanes of another run are moved.
+        idle: Those of the ranks whose idle time is in sight; None for all.
     """
 
     start_ns: float
@@ -54,11 +55,17 @@ class Sight(msgspec.Struct, frozen=True):
     lanes: frozenset[str]
     unfolded: frozenset[int] = frozenset()
     shift_ns: int = 0
+    idle: frozenset[int] | None = None
 
     @property
     def end_ns(self) -> float:
         """Time at the right edge of the last pixel."""
         return self.start_ns + self.columns * self.per_pixel_ns
+
+    @property
+    def idling(self) -> frozenset[int]:
+        """Ranks whose idle time is in sight."""
+        return self.ranks if self.idle is None else self.ranks & self.idle
 
 
 class Chosen(NamedTuple):
@@ -164,8 +171,9 @@ class Windows:
             else (0, 0)
             for row in self._rows
         ]
+        idling = sight.idling
         gap_spans = [
-            _span(self._gap_times, row, sight) if row.rank in sight.ranks else (0, 0)
+            _span(self._gap_times, row, sight) if row.rank in idling else (0, 0)
             for row in self._gaps
         ]
         whole = self._exact and sum(last - first for first, last in spans) <= _WHOLE
@@ -333,30 +341,31 @@ def _merged(
     edge = np.floor(left) + 1
     beyond = right > edge  # it reaches into the next pixel, though not through it
     stands = np.maximum(merged, 1)
+    before = np.minimum(right, edge) - left
+    seen = before > 0
     own, pixel, code, number, begin, length, count = (
-        np.concatenate(both)
-        for both in (
-            (row, row[beyond]),
-            (edge - 1, edge[beyond]),
-            (codes, codes[beyond]),
-            (ids, ids[beyond]),
-            (left, edge[beyond]),
-            (np.minimum(right, edge) - left, (right - edge)[beyond]),
-            (stands, stands[beyond]),
+        np.concatenate((one[seen], other[beyond]))
+        for one, other in (
+            (row, row),
+            (edge - 1, edge),
+            (codes, codes),
+            (ids, ids),
+            (left, edge),
+            (before, right - edge),
+            (stands, stands),
         )
     )
-    seen = length > 0
     # Row, pixel and code as one number: what is merged is found by sorting what is nearly sorted.
     pixel = (pixel - pixel.min(initial=0)).astype(np.int64)
     pixels, colours = (1 + int(one.max(initial=0)) for one in (pixel, code))
-    key = ((own * pixels + pixel) * colours + code)[seen]
+    key = (own * pixels + pixel) * colours + code
     order = np.argsort(key, kind="stable")
     key = key[order]
     firsts = np.flatnonzero(np.diff(key, prepend=_NOTHING))
     if not len(firsts):
         return ids[:0], ids[:0], ids[:0], ids[:0], row[:0]
-    number, begin = (np.minimum.reduceat(one[seen][order], firsts) for one in (number, begin))
-    length, count = (np.add.reduceat(one[seen][order], firsts) for one in (length, count))
+    number, begin = (np.minimum.reduceat(one[order], firsts) for one in (number, begin))
+    length, count = (np.add.reduceat(one[order], firsts) for one in (length, count))
     # One after the other, from where the first of the pixel begins: there is room for all.
     of_pixel = key[firsts] // colours
     opens = np.flatnonzero(np.diff(of_pixel, prepend=_NOTHING))
