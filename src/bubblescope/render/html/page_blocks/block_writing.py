@@ -135,11 +135,12 @@ class Keeping(NamedTuple):
         links = links.drop_nulls().sort("source", "target")
         kept = tasks.select(*_KEPT, *sums)
         cells = self._blocks(own.number, kept, idle, links)
-        afar = []
+        afar, ran, waited = [], kept, idle
         for level, width_ns in enumerate(self.widths_ns):
-            ran = self._afar(kept, TASK_ROW, "kind", width_ns)
+            # Pieces of a level lie within those of the next, so that it can be made of them.
+            ran = self._afar(ran, TASK_ROW, "kind", width_ns)
             self._write(ran, afar_file(level, "tasks", own.number))
-            waited = self._afar(idle, ("position",), "cause", width_ns)
+            waited = self._afar(waited, ("position",), "cause", width_ns)
             self._write(waited, afar_file(level, "gaps", own.number))
             afar.append((ran.height, waited.height))
         self._write(_sums(kept, idle), block_files.sums_file(own.number))
@@ -191,6 +192,13 @@ class Keeping(NamedTuple):
     ) -> pl.DataFrame:
         """Return what is seen of a table from so far that all of a code in a stretch of time is one.
 
+        Args:
+            frame: The table, or what this returned of it for shorter stretches, of which each lies within
+                one of these.
+            row: Columns that tell its rows on the page apart.
+            code: What is told apart within them.
+            width_ns: Of a stretch.
+
         Returns:
             The columns of the row, start_ns, end_ns, the code, merged (how many one stands for; 0 where
             it is one that is longer than that), and id, the first of these in the table.
@@ -198,11 +206,12 @@ class Keeping(NamedTuple):
         spans = [(one["from"], one["to"]) for one in extents(frame, *row)]
         everything = Sight(0.0, float(width_ns), 0, frozenset(), frozenset())
         found = chosen(Drawn.of(frame, code, self.origin_ns), spans, everything, whole=False)
+        ids = frame["id"].to_numpy()[found.ids] if "id" in frame.columns else found.ids
         return frame.select(*row, code)[found.ids].with_columns(
             start_ns=pl.Series(found.start_ns, dtype=pl.Int64) + self.origin_ns,
             end_ns=pl.Series(found.end_ns, dtype=pl.Int64) + self.origin_ns,
             merged=pl.Series(found.merged, dtype=pl.Int64),
-            id=pl.Series(found.ids, dtype=pl.Int64),
+            id=pl.Series(ids, dtype=pl.Int64),
         )
 
     def _write(self, frame: pl.DataFrame, file: str) -> None:

@@ -352,7 +352,7 @@ def _merged(
             (ids, ids),
             (left, edge),
             (before, right - edge),
-            (stands, stands),
+            (stands, 0 * stands),  # what reaches into the next pixel counts in its own
         )
     )
     # Row, pixel and code as one number: what is merged is found by sorting what is nearly sorted.
@@ -366,6 +366,7 @@ def _merged(
         return ids[:0], ids[:0], ids[:0], ids[:0], row[:0]
     number, begin = (np.minimum.reduceat(one[order], firsts) for one in (number, begin))
     length, count = (np.add.reduceat(one[order], firsts) for one in (length, count))
+    count = np.maximum(count, 1)
     # One after the other, from where the first of the pixel begins: there is room for all.
     of_pixel = key[firsts] // colours
     opens = np.flatnonzero(np.diff(of_pixel, prepend=_NOTHING))
