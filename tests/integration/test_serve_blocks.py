@@ -20,6 +20,7 @@ from bubblescope.render.html.page_blocks import block_files, page_facts, served
 from bubblescope.render.html.page_blocks.block_files import INDEX, TOLD, Levels
 from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.schema import Condition, Search, SearchWord
+from bubblescope.render.html.serve import query
 from bubblescope.render.html.serve.query import QueryError
 from bubblescope.render.html.serve.resources import Whole
 from bubblescope.render.html.serve.windows import Sight
@@ -276,6 +277,19 @@ def test_seen_from_afar_each_kind_and_cause_has_its_share(pair, monkeypatch):
     counted = tables["tasks"]["merged"].astype(np.int64)
     of_tails = (counted == 1).sum()  # what only reaches into a pixel is one there as well
     assert len(own) <= np.maximum(counted, 1).sum() <= len(own) + of_tails
+
+
+def test_of_very_many_found_the_first_are_named_and_all_are_counted(pair, monkeypatch):
+    monkeypatch.setattr(query, "_MOST", 7)
+    searches = [
+        Search(what="task", sets=[[word("stage", 0)]]),
+        Search(what="gap", sets=[[word("length", 1, 1e12)]]),
+    ]
+    for search in searches:
+        found, expected = pair.blocks.find(search), pair.whole.find(search)
+        assert (found.count, len(found.ids)) == (expected.count, 7)
+        for mine, its in zip(found.ids, expected.ids, strict=True):
+            assert pair.blocks.where(search.what, mine) == pair.whole.where(search.what, its)
 
 
 def test_idle_time_is_shown_of_the_ranks_of_which_it_is_asked_for(pair):

@@ -212,7 +212,7 @@ WRITTEN = """() => {
 
 
 def test_what_is_not_here_yet_is_not_taken_for_what_ran(browser, monkeypatch):
-    """Until what is in sight has come, blocks say for how many they stand, and a line that more comes."""
+    """Until what is in sight has come, blocks say for how many they stand, a line that more comes."""
     monkeypatch.setattr(windows, "_WHOLE", 0)  # nothing is small enough to be sent whole
     run = Job(generate("1f1b", 4, 3_000), 1, 1).play(Fault(Cause.SLOW_RANK, slow={(0, 2): 1.3}))
     server = Server(PageData.of(View.of(run)))

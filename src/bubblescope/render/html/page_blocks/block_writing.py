@@ -193,8 +193,8 @@ class Keeping(NamedTuple):
         """Return what is seen of a table from so far that all of a code in a stretch of time is one.
 
         Args:
-            frame: The table, or what this returned of it for shorter stretches, of which each lies within
-                one of these.
+            frame: The table, or what this returned of it for shorter stretches, of which each lies
+                within one of these.
             row: Columns that tell its rows on the page apart.
             code: What is told apart within them.
             width_ns: Of a stretch.

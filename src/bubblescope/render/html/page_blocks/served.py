@@ -12,7 +12,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from contextlib import suppress
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -270,15 +271,20 @@ class Blocks:
         def own(rows: pl.DataFrame) -> pl.DataFrame:
             return matching(rows.lazy(), search, told).select("id", *order).collect()
 
-        none = own(self._template_of(table))  # refuses what cannot be answered
-        found = [
-            own(self._gaps_of([at]) if table == "gaps" else self._block(table, at))
-            for at in self._reached(table, Reach.of(search, told))
-        ]
-        return found_of(search, pl.concat([none, *found]).sort(order)["id"])
+        def of_batch(blocks: Iterable[_Address]) -> pl.Series:
+            found = [
+                own(self._gaps_of([at]) if table == "gaps" else self._block(table, at))
+                for at in blocks
+            ]
+            return pl.concat(found).sort(order)["id"]
+
+        own(self._template_of(table))  # refuses what cannot be answered
+        # Batch after batch of ranks, as they stand on the page: not all that is found is held at once.
+        reached = groupby(self._reached(table, Reach.of(search, told)), attrgetter("batch"))
+        return found_of(search, (of_batch(blocks) for _, blocks in reached))
 
     def _reached(self, table: Literal["tasks", "gaps"], reach: Reach) -> list[_Address]:
-        """Return the blocks in which something can be that a search is about.
+        """Return the blocks in which something can be that a search is about, batch by batch.
 
         What is twice as long as the time of which all is one at some level is itself there.
         """

@@ -13,7 +13,7 @@ from bubblescope.model.kinds import Lane
 from bubblescope.render.html.schema import Found, Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from typing_extensions import Self
 
@@ -68,12 +68,17 @@ def find(data: PageData, search: Search) -> Found:
     table = (data.gaps if gaps else data.tasks).lazy().with_row_index("id")
     if not gaps:
         table = table.filter(~pl.col("lane").cast(pl.String).is_in(_MADE_UP))
-    return found_of(search, matching(table, search, data.told).select("id").collect()["id"])
+    return found_of(search, [matching(table, search, data.told).select("id").collect()["id"]])
 
 
-def found_of(search: Search, ids: pl.Series) -> Found:
-    """Return what was found, given the numbers of all of it in page order."""
-    return Found(what=search.what, count=len(ids), ids=ids.head(_MOST).to_list())
+def found_of(search: Search, ids: Iterable[pl.Series]) -> Found:
+    """Return what was found, given the numbers of all of it in page order, some after the other."""
+    first: list[int] = []
+    count = 0
+    for some in ids:
+        first += some.head(_MOST - len(first)).to_list()
+        count += len(some)
+    return Found(what=search.what, count=count, ids=first)
 
 
 class Reach(NamedTuple):
