@@ -535,6 +535,35 @@ def test_a_loop_of_its_own_after_a_frameworks_schedules_is_not_left_out_in_silen
     assert (f"the job trained at least {steps} steps in a loop of its own" in said) == (steps > 0)
 
 
+STEPS_WITHIN = """
+import torch
+from torch import distributed, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+model, balance = nn.Linear(4, 4), nn.Parameter(torch.zeros(4))
+balancing, training = torch.optim.SGD([balance], lr=0.1), torch.optim.SGD(model.parameters(), lr=0.1)
+def loss(output, target):
+    balance.grad = output.detach().mean(0)
+    balancing.step()
+    return nn.functional.mse_loss(output, target)
+schedule = Schedule1F1B(PipelineStage(model, 0, 1, torch.device("cpu")), 4, loss_fn=loss)
+x = torch.ones(8, 4)
+for _ in range(3):
+    schedule.step(x, target=x)
+    training.step()
+distributed.destroy_process_group()
+"""
+
+
+def test_an_optimizer_that_steps_within_a_schedule_is_no_loop_of_the_jobs_own(tmp_path):
+    """It steps for each micro-batch, as what balances experts may."""
+    needs("torch")
+    done = recorded(tmp_path / "out", *python(tmp_path, STEPS_WITHIN))
+    assert done.returncode == 0, done.stderr
+    assert sources.load(tmp_path / "out").steps == [0, 1, 2]
+    assert "loop of its own" not in done.stderr
+
+
 ACCUMULATES = """
 import gc, sys, torch
 from torch import distributed, nn

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from bubblescope.model.kinds import Kind, Lane
@@ -33,7 +33,7 @@ from bubblescope.record.vendor_marks import chosen_marks
 from bubblescope.recording.columns import SPOILED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from bubblescope.record.step_times import StepTimes
 
@@ -80,6 +80,7 @@ class Session:
         self.rounds = Rounds()
         self.unfollowed = 0
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._following = False
         """Optimizers that have made a step since a schedule last began."""
         self.intake = Intake()
         self._aside = False
@@ -192,6 +193,15 @@ class Session:
         """Tell that a framework's schedule runs, within a step or without one."""
         self._stepped.clear()
 
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Look for no loop of the job's own while a schedule runs: optimizers may step in it."""
+        self._following = True
+        try:
+            yield
+        finally:
+            self._following = False
+
     def optimized(self, optimizer: Any) -> None:
         """Tell that an optimizer has made a step.
 
@@ -199,7 +209,9 @@ class Session:
         the job uses a framework's schedules, that loop is not recorded: it is said, once.
         """
         self.rounds.optimized()
-        if self.framework is None or self._failed or os.getpid() != self._process:
+        if self.framework is None or self._following or self._failed:
+            return
+        if os.getpid() != self._process:
             return
         if optimizer not in self._stepped:
             self._stepped.add(optimizer)

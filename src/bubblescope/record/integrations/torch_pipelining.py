@@ -82,7 +82,8 @@ def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
         _introduce(self, session)
         session.begin_round(self._n_microbatches, changed=weights.changed())
         try:
-            result = step(self, *args, **kwargs)
+            with session.following():
+                result = step(self, *args, **kwargs)
         except Exception:
             session.spoil_round()
             raise
