@@ -12,6 +12,7 @@ import { t } from "./words";
 export const RULER = 46;
 const STEP_ROW = 22;
 const TICK_SPACING = 110;
+const BESIDE = 5; // pixels beside a step's number
 
 export class Ruler {
   private readonly ends: Float64Array;
@@ -59,6 +60,7 @@ export class Ruler {
   private steps(context: CanvasRenderingContext2D, view: View, left: number, theme: Theme): void {
     let drawn = -Infinity;
     const { steps } = this.head;
+    const bands: { step: Step; from: number; to: number }[] = [];
     for (let i = firstEndingAfter(this.ends, 0, steps.length, view.start); i < steps.length; i++) {
       const step = steps[i]!;
       const from = Math.max(-1, view.x(step.start));
@@ -69,16 +71,22 @@ export class Ruler {
       drawn = to;
       context.fillStyle = theme.band;
       context.fillRect(left + from, 2, Math.max(1, to - from - 1), STEP_ROW - 4);
-      if (to - from < 14) continue;
-      context.fillStyle = theme.text;
+      bands.push({ step, from, to });
+    }
+    context.fillStyle = theme.text;
+    // Where bands are narrower than their numbers, only round ones stand there, over the bands that follow.
+    const widest = Math.max(0, ...bands.map(({ step }) => context.measureText(String(step.step)).width));
+    const narrow = bands.filter(({ from, to }) => to - from < widest + 2 * BESIDE).length > bands.length / 2;
+    const mean = bands.length ? (bands.at(-1)!.to - bands[0]!.from) / bands.length : 1;
+    const round = narrow ? roundStep((widest + 2 * BESIDE) / mean) : 1;
+    for (const { step, from, to } of bands) {
       const number = t("step {step}", { step: step.step });
       const length = `${number} · ${duration(step.end - step.start)}`;
       const idle = idleIn(step);
-      for (const text of [idle === "" ? length : `${length} · ${idle}`, length, number, String(step.step)]) {
-        if (context.measureText(text).width + 10 > to - from) continue;
-        context.fillText(text, left + from + 5, STEP_ROW / 2);
-        break;
-      }
+      const texts = narrow ? [] : [idle === "" ? length : `${length} · ${idle}`, length, number];
+      const fits = texts.find((text) => context.measureText(text).width + 2 * BESIDE <= to - from);
+      const bare = narrow ? step.step % round === 0 : to - from >= widest + 2 * BESIDE;
+      if (fits ?? bare) context.fillText(fits ?? String(step.step), left + from + BESIDE, STEP_ROW / 2);
     }
   }
 
