@@ -367,6 +367,17 @@ def test_levels_say_how_many_pieces_they_have(pair):
                 assert pair.blocks._read(file).height == count
 
 
+def test_levels_that_do_not_say_how_many_pieces_they_have_are_served(pair, monkeypatch):
+    """As coarsely as they can be: so were those of versions before."""
+    index = msgspec.structs.replace(
+        pair.blocks._index,
+        parts=tuple(msgspec.structs.replace(part, afar=()) for part in pair.blocks._index.parts),
+    )
+    monkeypatch.setattr(served, "_AT_ONCE", 0)
+    sight = next(sights(pair))
+    assert Blocks(pair.levels, index).cut(sight) == pair.blocks.cut(sight)
+
+
 def drawn(tasks):
     """How long tasks are drawn in all."""
     rows = tasks.sort("position", "lane", "row", "start_ns")
