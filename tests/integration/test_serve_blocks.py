@@ -23,6 +23,7 @@ from bubblescope.render.html.schema import Condition, Search, SearchWord
 from bubblescope.render.html.serve import query
 from bubblescope.render.html.serve.query import QueryError
 from bubblescope.render.html.serve.resources import Whole
+from bubblescope.render.html.serve.waiting import GoneError, waited_for
 from bubblescope.render.html.serve.windows import Sight
 from bubblescope.sources.dataset.store import Folder
 from dealt_runs import disturbed, split
@@ -412,6 +413,14 @@ def test_it_is_served(pair):
         assert get(server, "find", search=msgspec.json.encode(search).decode())[0] == 200
         assert get(server, "totals", start=0, end=10, ranks="0")[0] == 200
         assert b"what-ifs" in get(server, "whatif", ask="--stage 2=0.5")[2]
+
+
+def test_no_block_is_read_for_who_has_gone(pair, monkeypatch):
+    blocks, left = Blocks(pair.levels), iter([False] * 3 + [True] * 9)
+    monkeypatch.setattr(served, "_HELD_BYTES", 0)
+    with waited_for(lambda: next(left)), pytest.raises(GoneError):
+        blocks.cut(next(sights(pair)))
+    assert len(list(left)) == 8
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import pytest
 from bubblescope.analysis.view import View
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve import server as serve
+from bubblescope.render.html.serve.waiting import go_on
 from serving import get, serving, window
 from synthetic import one_f_one_b
 
@@ -202,6 +203,27 @@ class TestSlowClients:
 
             within(10, closed)
         assert get(served)[0] == 200
+
+    def test_what_nobody_waits_for_any_more_is_not_worked_out(self, served, monkeypatch):
+        """Who moves on closes the connection, and asks for what is in sight then."""
+        parts, ended = [], []
+
+        def answer(*_):
+            try:
+                for part in range(1_000):
+                    go_on()
+                    parts.append(part)
+                    time.sleep(0.01)
+            finally:
+                ended.append(True)
+
+        monkeypatch.setattr(served.resources, "answer", answer)
+        with connected(served, asking(served, "window")):
+            within(5, lambda: len(parts) > 3)
+        within(5, lambda: ended)
+        assert len(parts) < 1_000
+        monkeypatch.undo()
+        assert get(served, "window", **window())[0] == 200
 
     def test_nobody_waits_for_those_who_do_not_read(self, served):
         with ExitStack() as unread:

@@ -47,6 +47,7 @@ from bubblescope.render.html.page_blocks.block_files import (
 from bubblescope.render.html.page_blocks.step_questions import StepQuestions
 from bubblescope.render.html.serve.query import Reach, found_of, matching, totals
 from bubblescope.render.html.serve.resources import place_of, served_page
+from bubblescope.render.html.serve.waiting import go_on
 from bubblescope.render.html.serve.windows import Sight, Windows
 
 if TYPE_CHECKING:
@@ -599,7 +600,9 @@ class Blocks:
 
         Raises:
             SourceError: It is missing or damaged.
+            GoneError: Nobody waits for what it is read for.
         """
+        go_on()
         with self._lock:
             if file in self._held:
                 self._held.move_to_end(file)

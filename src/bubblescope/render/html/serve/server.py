@@ -28,6 +28,7 @@ from bubblescope.model.errors import BubblescopeError, SourceError
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html.page import policy
 from bubblescope.render.html.serve.resources import BusyError, Resources
+from bubblescope.render.html.serve.waiting import GoneError, go_on, waited_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -130,14 +131,16 @@ class Server:
         known = hmac.compare_digest(token.encode(), self._token.encode())
         if not known or request.get("HTTP_HOST") not in self._names:
             return _said(HTTPStatus.FORBIDDEN, "not yours")
-        if request["waitress.client_disconnected"]():
-            return _said(HTTPStatus.GONE, "gone")  # moved on while this waited for its turn
         try:
             parameters = parse_qs(
                 request["QUERY_STRING"], keep_blank_values=True, max_num_fields=_PARAMETERS
             )
             asked = {name: values[-1] for name, values in parameters.items()}
-            return HTTPStatus.OK, *self.resources.answer(what, asked)
+            with waited_for(request["waitress.client_disconnected"]):
+                go_on()  # who asked may have moved on while this waited for its turn
+                return HTTPStatus.OK, *self.resources.answer(what, asked)
+        except GoneError:
+            return _said(HTTPStatus.GONE, "gone")
         except Exception as error:  # noqa: BLE001  a mistake of ours must not end the others' answers
             return _problem(error)
 
