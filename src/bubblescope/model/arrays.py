@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from contextvars import copy_context
 from functools import cache
 from threading import local
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -73,7 +74,8 @@ def at_once(
     other processes are at work beside this one. Work that does several things at once itself gets a
     share of them.
 
-    Operations on long arrays leave other threads to run meanwhile; so `work` should be little else.
+    Operations on long arrays leave other threads to run meanwhile; so `work` should be little else. It
+    sees the context variables of the thread that asks.
 
     Args:
         work: The work.
@@ -93,7 +95,8 @@ def at_once(
         _own.threads = available // workers
 
     with ThreadPoolExecutor(workers, initializer=start) as pool:
-        return list(pool.map(work, items))
+        asking = copy_context()  # which one thread at a time may be in, so that each gets a copy
+        return list(pool.map(lambda item: asking.copy().run(work, item), items))
 
 
 _own: Final = local()

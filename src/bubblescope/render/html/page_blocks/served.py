@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.model import parquet
+from bubblescope.model.arrays import at_once
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.kinds import Kind
 from bubblescope.model.parquet import UNREADABLE
@@ -272,12 +273,11 @@ class Blocks:
         def own(rows: pl.DataFrame) -> pl.DataFrame:
             return matching(rows.lazy(), search, told).select("id", *order).collect()
 
+        def of_block(at: _Address) -> pl.DataFrame:
+            return own(self._gaps_of([at]) if table == "gaps" else self._block(table, at))
+
         def of_batch(blocks: Iterable[_Address]) -> pl.Series:
-            found = [
-                own(self._gaps_of([at]) if table == "gaps" else self._block(table, at))
-                for at in blocks
-            ]
-            return pl.concat(found).sort(order)["id"]
+            return pl.concat(at_once(of_block, list(blocks))).sort(order)["id"]
 
         own(self._template_of(table))  # refuses what cannot be answered
         # Batch after batch of ranks, as they stand on the page: not all that is found is held at once.
@@ -296,12 +296,14 @@ class Blocks:
         if level < 0:
             return every
         long = pl.col("end_ns") - pl.col("start_ns") >= reach.length_ns
-        kept: set[_Address] = set()
-        for number, part in enumerate(self._index.parts):
+
+        def of_part(number: int) -> set[_Address]:
             rows = self._read(afar_file(level, table, number), f"afar {table}")
             ids = rows.filter(long, pl.col("merged") == 0)["id"].to_numpy()
-            held = _batches_of(part, table, ids)
-            kept |= {_Address(number, batch) for batch in np.unique(held).tolist()}
+            held = _batches_of(self._index.parts[number], table, ids)
+            return {_Address(number, batch) for batch in np.unique(held).tolist()}
+
+        kept = set[_Address]().union(*at_once(of_part, range(len(self._index.parts))))
         return [at for at in every if at in kept]
 
     def inside(self, rank: int, start_ns: int, end_ns: int) -> schema.Inside:
@@ -522,10 +524,12 @@ class Blocks:
         """Return the tasks of ranks of a batch in a stretch of time; those of a part stand together."""
         here = (pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)
         here &= pl.col("position").is_in(ranks.tolist())
-        blocks = (self._block("tasks", at) for at in self._addresses([batch], start_ns, end_ns))
-        return pl.concat(
-            [self._template_of("tasks"), *(one.filter(here) for one in blocks)], how="diagonal"
-        )
+
+        def own(at: _Address) -> pl.DataFrame:
+            return self._block("tasks", at).filter(here)
+
+        blocks = at_once(own, self._addresses([batch], start_ns, end_ns))
+        return pl.concat([self._template_of("tasks"), *blocks], how="diagonal")
 
     def _gaps(self, batch: int, start_ns: float, end_ns: float, ranks: Ints) -> pl.DataFrame:
         """Return the gaps of ranks of a batch in a stretch of time, in the order of the page."""
@@ -546,10 +550,11 @@ class Blocks:
             cell = self._index.parts[part].cells[batch]
             if cell.start_ns is not None and cell.end_ns is not None:
                 near |= {*self._addresses([batch], cell.start_ns, cell.end_ns)}
-        blocks = [
-            self._block("gaps", at).filter(*ours).with_columns(own=pl.lit(at in chosen))
-            for at in sorted(near)
-        ]
+
+        def block(at: _Address) -> pl.DataFrame:
+            return self._block("gaps", at).filter(*ours).with_columns(own=pl.lit(at in chosen))
+
+        blocks = at_once(block, sorted(near))
         none = pl.DataFrame(schema={**_GAPS, "own": pl.Boolean})
         both = pl.concat([none, *blocks]).sort(
             "position", "start_ns", "end_ns", maintain_order=True
