@@ -73,6 +73,20 @@ PLAIN = """(address) => {
 }"""
 """All of the run and every lane, in tall rows over the whole width: what most tests look at."""
 
+WRITTEN = """() => {
+    const texts = [];
+    const draw = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+        texts.push(text);
+        draw.call(this, text, ...rest);
+    };
+    const { app } = window.bubblescope;
+    app.draw(Infinity);
+    CanvasRenderingContext2D.prototype.fillText = draw;
+    return texts;
+}"""
+"""What is written on the canvases."""
+
 PATIENCE_MS = 180_000
 """How long a page may take for what takes a moment: the machine may be busy with much else."""
 

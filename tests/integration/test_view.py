@@ -26,7 +26,7 @@ from bubblescope.schedules import generate
 from injected import Fault, Job
 from places import ROOT
 from synthetic import empty, hostile, one_f_one_b
-from viewing import screen, state, until
+from viewing import WRITTEN, screen, state, until
 
 
 @pytest.mark.browser
@@ -50,6 +50,28 @@ def test_the_page_says_what_the_analysis_found(opened):
     definitions = page.locator(".others").inner_text()
     assert "of each rank's own span" in definitions
     assert units.percent(3 / 11) in definitions  # of the longest rank
+
+
+@pytest.mark.browser
+def test_of_steps_narrower_than_their_numbers_every_so_many_are_numbered(opened):
+    """And of those that are in sight as a whole or in part, all."""
+    page = opened(one_f_one_b(2, 4, 120, comm=False))
+
+    def numbered():
+        texts = page.evaluate(WRITTEN)
+        return [int(text) for text in texts if re.fullmatch(r"\d+", text)], texts
+
+    page.evaluate("window.bubblescope.app.view.fit()")
+    numbers, _ = numbered()
+    [apart] = set(np.diff(numbers))
+    assert numbers[0] == 0
+    assert apart in {2, 5, 10}
+    steps = state(page, "app.head.steps")
+    for step in (steps[50], steps[3]):
+        page.evaluate(f"window.bubblescope.show({step['start'] - 1e6}, {step['end'] + 1e6})")
+        numbers, texts = numbered()
+        assert {*numbers} <= {step["step"] - 1, step["step"] + 1}  # of which little is in sight
+        assert [text for text in texts if text.startswith(f"step {step['step']} · ")]
 
 
 @pytest.mark.browser

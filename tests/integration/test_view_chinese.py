@@ -11,7 +11,7 @@ import pytest
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.model.kinds import Kind, Lane
 from injected import fault, job
-from viewing import browser, opened, until
+from viewing import WRITTEN, browser, opened, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,19 +30,6 @@ SEEN = """() => {
     return texts;
 }"""
 """What is read, or read aloud, beside the canvases."""
-DRAWN = """() => {
-    const texts = [];
-    const draw = CanvasRenderingContext2D.prototype.fillText;
-    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
-        texts.push(text);
-        draw.call(this, text, ...rest);
-    };
-    const { app } = window.bubblescope;
-    app.draw(Infinity);
-    CanvasRenderingContext2D.prototype.fillText = draw;
-    return texts;
-}"""
-"""What is written on the canvases."""
 PLAIN = re.compile(
     r"F3  B2@stage 1 .*|`or`|(bubblescope)? (view\b|whatif .*)"
     r"|\b(rank|[nmµ]?s|bytes|[PTK]i?B|ctrl|shift|enter|esc|delete|page(up|down)|PNG|SVG|EN|English|pp|dp)\b"
@@ -84,7 +71,7 @@ def test_nothing_that_the_page_says_itself_is_in_english(opened, against):
     head = page.evaluate("window.bubblescope.app.head")
     said = {one for one in strings(head) if len(one) > 3 and re.search("[^a-z]", one)} - NAMES
     given = sorted({*said, *head["names"], head["title"]}, key=len, reverse=True)
-    texts = page.evaluate(SEEN) + page.evaluate(DRAWN)
+    texts = page.evaluate(SEEN) + page.evaluate(WRITTEN)
     for menu in page.query_selector_all("details.menu > summary"):
         menu.click()
         texts += page.evaluate(SEEN)

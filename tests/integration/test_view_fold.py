@@ -18,7 +18,7 @@ from bubblescope.render.html.serve.server import Server
 from bubblescope.schedules import generate
 from injected import Fault, Job
 from synthetic import one_f_one_b
-from viewing import app, context_of, rgb, screen, settled, state, until
+from viewing import WRITTEN, app, context_of, rgb, screen, settled, state, until
 
 if TYPE_CHECKING:
     from bubblescope import Timeline
@@ -196,19 +196,6 @@ def test_a_stretch_across_sums_is_of_their_ranks(opened, thousand):
     page.mouse.up()
     page.keyboard.up("Shift")
     assert len(app(page, "state.range")["ranks"]) == 3 * 63
-
-
-WRITTEN = """() => {
-    const texts = [];
-    const { fillText } = CanvasRenderingContext2D.prototype;
-    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
-        texts.push(text);
-        fillText.call(this, text, ...rest);
-    };
-    window.bubblescope.app.draw(Infinity);
-    CanvasRenderingContext2D.prototype.fillText = fillText;
-    return texts;
-}"""
 
 
 def test_what_is_not_here_yet_is_not_taken_for_what_ran(browser, monkeypatch):

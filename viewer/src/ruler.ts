@@ -60,24 +60,25 @@ export class Ruler {
   private steps(context: CanvasRenderingContext2D, view: View, left: number, theme: Theme): void {
     let drawn = -Infinity;
     const { steps } = this.head;
-    const bands: { step: Step; from: number; to: number }[] = [];
+    const bands: { step: Step; from: number; to: number; long: number }[] = [];
     for (let i = firstEndingAfter(this.ends, 0, steps.length, view.start); i < steps.length; i++) {
       const step = steps[i]!;
       const from = Math.max(-1, view.x(step.start));
       const next = steps[i + 1]?.start ?? Infinity; // may begin on one rank before this one ends on another
-      const to = Math.min(view.width + 1, view.x(Math.min(step.end, next)));
+      const end = view.x(Math.min(step.end, next));
+      const to = Math.min(view.width + 1, end);
       if (from > view.width) break;
       if (to - drawn < 1) continue; // no two bands on one pixel
       drawn = to;
       context.fillStyle = theme.band;
       context.fillRect(left + from, 2, Math.max(1, to - from - 1), STEP_ROW - 4);
-      bands.push({ step, from, to });
+      bands.push({ step, from, to, long: end - view.x(step.start) });
     }
     context.fillStyle = theme.text;
     // Where bands are narrower than their numbers, only round ones stand there, over the bands that follow.
     const widest = Math.max(0, ...bands.map(({ step }) => context.measureText(String(step.step)).width));
-    const narrow = bands.filter(({ from, to }) => to - from < widest + 2 * BESIDE).length > bands.length / 2;
-    const mean = bands.length ? (bands.at(-1)!.to - bands[0]!.from) / bands.length : 1;
+    const mean = bands.reduce((sum, { long }) => sum + long, 0) / Math.max(1, bands.length);
+    const narrow = mean < widest + 2 * BESIDE;
     const round = narrow ? roundStep((widest + 2 * BESIDE) / mean) : 1;
     for (const { step, from, to } of bands) {
       const number = t("step {step}", { step: step.step });
