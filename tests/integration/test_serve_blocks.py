@@ -16,8 +16,9 @@ from bubblescope.analysis.view import View
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.render.html.data import PageData
-from bubblescope.render.html.page_blocks import block_files, page_facts, served
+from bubblescope.render.html.page_blocks import block_files, block_reading, page_facts, served
 from bubblescope.render.html.page_blocks.block_files import INDEX, TOLD, Levels
+from bubblescope.render.html.page_blocks.block_reading import BlockReader
 from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.schema import Condition, Search, SearchWord
 from bubblescope.render.html.serve import query
@@ -204,12 +205,12 @@ def test_blocks_that_a_search_leaves_out_hold_nothing_it_is_about(pair, seed):
 
 def test_a_search_reads_only_where_it_can_find_something(pair, monkeypatch):
     read = []
-    theirs = Blocks._block
+    theirs = BlockReader.block
     monkeypatch.setattr(
-        Blocks, "_block", lambda self, table, at: read.append(at) or theirs(self, table, at)
+        BlockReader, "block", lambda self, table, at: read.append(at) or theirs(self, table, at)
     )
     blocks = Blocks(pair.levels)
-    every = {*blocks._addresses(range(len(blocks._index.batches) - 1))}
+    every = {*blocks._blocks.addresses(range(len(blocks._index.batches) - 1))}
     blocks.find(Search(what="task", sets=[[word("stage", 0)]]))
     assert {*read} == every
     read.clear()
@@ -365,7 +366,7 @@ def test_levels_say_how_many_pieces_they_have(pair):
         for level, (tasks, gaps) in enumerate(part.afar):
             for table, count in (("tasks", tasks), ("gaps", gaps)):
                 file = block_files.afar_file(level, table, number)
-                assert pair.blocks._read(file).height == count
+                assert pair.blocks._blocks.read(file).height == count
 
 
 def test_levels_that_do_not_say_how_many_pieces_they_have_are_served(pair, monkeypatch):
@@ -394,13 +395,13 @@ def drawn(tasks):
 
 
 def test_no_more_blocks_are_kept_than_fit(pair, monkeypatch):
-    monkeypatch.setattr(served, "_HELD_BYTES", 20_000)
+    monkeypatch.setattr(block_reading, "_HELD_BYTES", 20_000)
     blocks = Blocks(pair.levels)
     for sight in sights(pair):
         blocks.cut(sight)
-        held = sum(frame.estimated_size() for frame in blocks._held.values())
-        assert held == blocks._bytes
-        assert held <= 20_000 or len(blocks._held) == 1
+        held = sum(frame.estimated_size() for frame in blocks._blocks._held.values())
+        assert held == blocks._blocks._bytes
+        assert held <= 20_000 or len(blocks._blocks._held) == 1
 
 
 def test_it_is_served(pair):
@@ -417,7 +418,7 @@ def test_it_is_served(pair):
 
 def test_no_block_is_read_for_who_has_gone(pair, monkeypatch):
     blocks, left = Blocks(pair.levels), iter([False] * 3 + [True] * 9)
-    monkeypatch.setattr(served, "_HELD_BYTES", 0)
+    monkeypatch.setattr(block_reading, "_HELD_BYTES", 0)
     with waited_for(lambda: next(left)), pytest.raises(GoneError):
         blocks.cut(next(sights(pair)))
     assert len(list(left)) == 8

@@ -1,0 +1,249 @@
+"""Blocks of a run, read one by one from where its levels lie: tasks, gaps, links as they are in it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.model import parquet
+from bubblescope.model.arrays import at_once
+from bubblescope.model.errors import SourceError, reason
+from bubblescope.model.kinds import Kind
+from bubblescope.model.parquet import UNREADABLE
+from bubblescope.model.timeline import TASK_SCHEMA
+from bubblescope.render.html.packing import GAPS, LANE, SUMS, TASK_ROW, seen
+from bubblescope.render.html.page_blocks.block_files import block_file, counted, idle, spent
+from bubblescope.render.html.serve.waiting import go_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from bubblescope.model.arrays import Ints
+    from bubblescope.render.html.page_blocks.block_files import Index, Levels, Part
+
+_HELD_BYTES: Final = 256 << 20
+"""Of blocks that were read last."""
+_EVER: Final = 1e30
+
+TASKS: Final[dict[str, Any]] = {
+    "position": pl.UInt32,
+    "lane": LANE,
+    "row": pl.Int32,
+    **{name: TASK_SCHEMA[name] for name in (
+        "step", "kind", "stage", "chunk", "microbatch", "pair_chunk", "pair_microbatch", "start_ns",
+        "end_ns", "busy_ns", "host_start_ns", "peer",
+    )},
+    "certainty": pl.Int8,
+    "code": pl.UInt32,
+    "id": pl.Int64,
+    "task": pl.Int64,
+}  # fmt: skip
+PLACED_GAPS: Final[dict[str, Any]] = {**GAPS, "task": pl.Int64, "root": pl.Int64, "id": pl.Int64}
+LINKS: Final[dict[str, Any]] = {"source": pl.Int64, "target": pl.Int64}
+_NUMBERS: Final = frozenset({"id", "task"})
+_SEEN: Final[dict[str, Any]] = {
+    "start_ns": pl.Int64, "end_ns": pl.Int64, "merged": pl.Int64, "id": pl.Int64,
+}  # fmt: skip
+_FILES: Final[dict[str, dict[str, Any]]] = {
+    "tasks": {name: kind for name, kind in TASKS.items() if name not in _NUMBERS},
+    "gaps": {name: kind for name, kind in PLACED_GAPS.items() if name != "id"},
+    "links": LINKS,
+    "afar tasks": {**{name: TASKS[name] for name in (*TASK_ROW, "kind")}, **_SEEN},
+    "sums": {
+        "position": pl.UInt32,
+        **dict.fromkeys(("start_ns", "end_ns", "busy_ns"), pl.Int64),
+        **{column(kind.value): pl.Int64 for kind in Kind for column in (spent, counted)},
+        **{idle(cause.value): pl.Int64 for cause in Cause},
+    },
+    "afar gaps": {"position": pl.UInt32, "cause": GAPS["cause"], **_SEEN},
+}
+"""Columns of the files of each table; tasks may have sums besides."""
+
+
+class Address(NamedTuple):
+    """A block: a part on a batch of ranks."""
+
+    part: int
+    batch: int
+
+
+class BlockReader:
+    """Reads blocks, and keeps those that were read last.
+
+    Attributes:
+        index: Which there are.
+        first_task, first_gap: Number of the first of each part, and how many there are in all.
+
+    Args:
+        levels: Where they lie.
+        index: Which there are.
+    """
+
+    def __init__(self, levels: Levels, index: Index) -> None:
+        self.index = index
+        self.first_task = _before(part.tasks for part in index.parts)
+        self.first_gap = _before(part.gaps for part in index.parts)
+        self._levels = levels
+        self._held: OrderedDict[str, pl.DataFrame] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def batches(self, wanted: Ints) -> Iterator[tuple[int, Ints]]:
+        """Yield the batches that some ranks are in, each with those of them."""
+        edges = np.searchsorted(wanted, self.index.batches)
+        for batch, (low, high) in enumerate(pairwise(edges)):
+            if low < high:
+                yield batch, wanted[low:high]
+
+    def addresses(
+        self, batches: Iterable[int], start_ns: float = -_EVER, end_ns: float = _EVER
+    ) -> list[Address]:
+        """Return the blocks that have something in a stretch of time."""
+        return [
+            Address(number, batch)
+            for batch in batches
+            for number, part in enumerate(self.index.parts)
+            if part.cells[batch].overlaps(start_ns, end_ns)
+        ]
+
+    def tasks(self, batch: int, start_ns: float, end_ns: float, ranks: Ints) -> pl.DataFrame:
+        """Return the tasks of ranks of a batch in a stretch of time; those of a part stand together."""
+        here = (pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)
+        here &= pl.col("position").is_in(ranks.tolist())
+
+        def own(at: Address) -> pl.DataFrame:
+            return self.block("tasks", at).filter(here)
+
+        blocks = at_once(own, self.addresses([batch], start_ns, end_ns))
+        return pl.concat([none_of("tasks"), *blocks], how="diagonal")
+
+    def gaps(self, batch: int, start_ns: float, end_ns: float, ranks: Ints) -> pl.DataFrame:
+        """Return the gaps of ranks of a batch in a stretch of time, in the order of the page."""
+        here = (pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)
+        chosen = self.addresses([batch], start_ns, end_ns)
+        return self.gaps_of(chosen, pl.col("position").is_in(ranks.tolist())).filter(here)
+
+    def gaps_of(self, chosen: Sequence[Address], *ours: pl.Expr) -> pl.DataFrame:
+        """Return what is seen of the gaps of blocks of one batch, in the order of the page.
+
+        Where steps overlap, a moment that is idle in both is of the gap that began first, which may be
+        of another block.
+
+        Args:
+            chosen: The blocks.
+            ours: What holds for the ranks that are wanted; all are if left out.
+        """
+        near = {*chosen}
+        for part, batch in chosen:
+            cell = self.index.parts[part].cells[batch]
+            if cell.start_ns is not None and cell.end_ns is not None:
+                near |= {*self.addresses([batch], cell.start_ns, cell.end_ns)}
+
+        def block(at: Address) -> pl.DataFrame:
+            return self.block("gaps", at).filter(*ours).with_columns(own=pl.lit(at in chosen))
+
+        blocks = at_once(block, sorted(near))
+        none = pl.DataFrame(schema={**PLACED_GAPS, "own": pl.Boolean})
+        both = pl.concat([none, *blocks]).sort(
+            "position", "start_ns", "end_ns", maintain_order=True
+        )
+        return seen(both).filter("own").drop("own")
+
+    def block(self, table: str, at: Address) -> pl.DataFrame:
+        """Return a table of a block, whose tasks and gaps are numbered as those of the run are."""
+        cells = self.index.parts[at.part].cells
+        if not getattr(cells[at.batch], table):
+            return none_of(table)
+        rows = self.read(block_file(table, at.part, at.batch), table)
+        first_task = self.first_task[at.part]
+        if table == "links":
+            return rows.select((pl.col(LINKS) + first_task).cast(pl.Int64))
+        before = sum(getattr(cell, table) for cell in cells[: at.batch])
+        if table == "gaps":
+            number = self.first_gap[at.part] + before
+            return rows.with_columns(
+                pl.col("task", "root") + first_task,
+                id=pl.int_range(pl.len(), dtype=pl.Int64) + number,
+            ).select(PLACED_GAPS.keys())
+        number = first_task + before
+        # What no name is known of has the name of the first.
+        codes = np.array([*self.index.parts[at.part].codes, 0], np.uint32)
+        own = rows["code"].fill_null(0).clip(upper_bound=len(codes) - 1).to_numpy()
+        return rows.with_columns(
+            code=pl.Series(codes[own]),
+            id=pl.int_range(pl.len(), dtype=pl.Int64) + number,
+            task=pl.int_range(pl.len(), dtype=pl.Int64) + number,
+        )
+
+    def read(self, file: str, table: str | None = None) -> pl.DataFrame:
+        """Return a table's file, or one of the whole run; those that were read last are kept.
+
+        Raises:
+            SourceError: It is missing or damaged.
+            GoneError: Nobody waits for what it is read for.
+        """
+        go_on()
+        with self._lock:
+            if file in self._held:
+                self._held.move_to_end(file)
+                return self._held[file]
+        place = self._levels.store.place(self._levels.name(file))
+        try:
+            frame = parquet.read(self._levels.store.read(self._levels.name(file)))
+        except UNREADABLE as error:
+            if not self._levels.there:
+                raise SourceError(
+                    place,
+                    "is not there any more: the dataset was moved, removed or added to while it was "
+                    "served; serve it again",
+                ) from None
+            raise SourceError(
+                place,
+                f"cannot be read ({reason(error)}); remove the folder {self._levels.folder} of the "
+                "dataset, and its levels are made anew",
+            ) from None
+        if table is not None and not self._sound(frame, table):
+            raise SourceError(
+                place,
+                f"does not hold what the index says; remove the folder {self._levels.folder} of the "
+                "dataset, and its levels are made anew",
+            )
+        with self._lock:
+            if file not in self._held:
+                self._held[file] = frame
+                self._bytes += int(frame.estimated_size())
+            while self._bytes > _HELD_BYTES and len(self._held) > 1:
+                self._bytes -= int(self._held.popitem(last=False)[1].estimated_size())
+        return frame
+
+    def _sound(self, frame: pl.DataFrame, table: str) -> bool:
+        """Say whether a file's table has its columns, and ranks that there are."""
+        schema_of = {name: kind for name, kind in frame.schema.items() if name not in SUMS}
+        if schema_of != _FILES[table]:
+            return False
+        if table == "links" or not frame.height:
+            return True
+        most: Any = frame["position"].max()
+        return bool(most is not None and most < self.index.ranks)
+
+
+def batches_of(part: Part, table: Literal["tasks", "gaps"], rows: Ints) -> Ints:
+    """Return the batch that each of some rows of a part's table is in."""
+    counts = [getattr(cell, table) for cell in part.cells]
+    return np.searchsorted(np.cumsum(counts), rows, "right")
+
+
+def none_of(table: str) -> pl.DataFrame:
+    """Return a block's table without rows."""
+    return pl.DataFrame(schema={"tasks": TASKS, "gaps": PLACED_GAPS, "links": LINKS}[table])
+
+
+def _before(counts: Iterable[int]) -> Ints:
+    """Return how many there are before each, and in all."""
+    return np.cumsum([0, *counts])
