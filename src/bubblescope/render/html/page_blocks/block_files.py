@@ -126,6 +126,12 @@ class Index(msgspec.Struct, frozen=True):
         """How many ranks there are."""
         return self.batches[-1]
 
+    def pieces(self, level: int, start_ns: float, end_ns: float, *, gaps: bool) -> float:
+        """Return of how many pieces a stretch of time is at a level, about, with gaps or without."""
+        return sum(
+            part.share(start_ns, end_ns) * part.pieces(level, gaps=gaps) for part in self.parts
+        )
+
     def batch_of(self, position: int) -> int:
         """Return the batch that a rank is in."""
         return bisect_right(self.batches, position) - 1

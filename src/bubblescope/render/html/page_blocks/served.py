@@ -2,7 +2,8 @@
 
 What a block shows is what a page of the whole run would show, to the nanosecond. Where more tasks are
 in sight than can be read at once, the run is seen from afar: of each kind what lies within a stretch of
-time no longer than a pixel is one, which is where the first of it was.
+time no longer than a pixel is one, which is where the first of it was. Ranks that are drawn one by one
+are seen as finely as if they were in sight alone.
 """
 
 from __future__ import annotations
@@ -339,19 +340,12 @@ class Blocks:
         if tasks <= _AT_ONCE:
             return None
         widths_ns = self._index.widths_ns
-        level = max(0, bisect_right(widths_ns, per_pixel_ns) - 1)
+        finest = max(0, bisect_right(widths_ns, per_pixel_ns) - 1)
         share = len(wanted) / self.ranks
-        shares = [share * part.share(start_ns, end_ns) for part in self._index.parts]
-        while (
-            level + 1 < len(widths_ns)
-            and sum(
-                share * part.pieces(level, gaps=gaps)
-                for share, part in zip(shares, self._index.parts, strict=True)
-            )
-            > _AT_ONCE
-        ):
-            level += 1
-        return level
+        for level in range(finest, len(widths_ns)):
+            if share * self._index.pieces(level, start_ns, end_ns, gaps=gaps) <= _AT_ONCE:
+                return level
+        return len(widths_ns) - 1
 
     def _near(
         self,
@@ -408,9 +402,7 @@ class Blocks:
             ("gaps", ("position", "start_ns", "end_ns"), self._template.gaps),
         ):
             found = [none.with_columns(merged=pl.lit(0, pl.Int64))]
-            for number, part in enumerate(self._index.parts):
-                if table == "gaps" and not gaps:
-                    break
+            for number, part in enumerate(self._index.parts if table == "tasks" or gaps else ()):
                 if any(cell.overlaps(start_ns, end_ns) for cell in part.cells):
                     firsts = self._blocks.first_gap if table == "gaps" else self._blocks.first_task
                     rows_ = self._blocks.read(afar_file(level, table, number), f"afar {table}")
@@ -454,7 +446,7 @@ class Blocks:
 
 
 def _beside(one: PageData, other: PageData) -> PageData:
-    """Return what is seen of some ranks and of others, of which only the first are seen as they are."""
+    """Return what is seen of some ranks, with what is seen from afar of others."""
     tasks = pl.concat([one.tasks, other.tasks], how="diagonal")
     measured = [name for name in SUMS if name in tasks.columns]
     tasks = tasks.with_columns(
