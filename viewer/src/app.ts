@@ -268,6 +268,7 @@ export class App {
 
   /** The window on the lanes has another size. */
   resize(): void {
+    this.toolbar.fit();
     this.stage.style.height = `${this.scroll.clientHeight}px`;
     if (this.plan.folds.length) this.relayout();
     this.view.width = Math.max(1, this.canvas.clientWidth - this.left);

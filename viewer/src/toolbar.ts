@@ -201,6 +201,13 @@ export class Toolbar {
   say(text: string, wrong = false): void {
     this.found.textContent = this.found.title = text;
     this.found.classList.toggle("wrong", wrong);
+    this.fit();
+  }
+
+  /** What is said stands below the search where there is too little room beside it. */
+  fit(): void {
+    this.found.classList.remove("below");
+    this.found.classList.toggle("below", this.found.scrollWidth > this.found.clientWidth);
   }
 
   private toggle(
