@@ -52,7 +52,7 @@ SOURCES: Final[Registry[Source]] = Registry(
 Asked in this order, each imported only then: our own recordings need no other.
 """
 
-_OF_FOLDERS: Final = frozenset({"ascend", "dataset"})
+_OF_FOLDERS: Final = frozenset({"ascend", "dataset", "nsight"})
 """Those of ours of which a whole folder may be a trace; the others are not imported to deny it."""
 
 
