@@ -60,7 +60,7 @@ export class Ruler {
   private steps(context: CanvasRenderingContext2D, view: View, left: number, theme: Theme): void {
     let drawn = -Infinity;
     const { steps } = this.head;
-    const bands: { step: Step; from: number; to: number; long: number }[] = [];
+    const bands: { step: Step; at: number; from: number; to: number; long: number }[] = [];
     for (let i = firstEndingAfter(this.ends, 0, steps.length, view.start); i < steps.length; i++) {
       const step = steps[i]!;
       const from = Math.max(-1, view.x(step.start));
@@ -72,21 +72,21 @@ export class Ruler {
       drawn = to;
       context.fillStyle = theme.band;
       context.fillRect(left + from, 2, Math.max(1, to - from - 1), STEP_ROW - 4);
-      bands.push({ step, from, to, long: end - view.x(step.start) });
+      bands.push({ step, at: i, from, to, long: end - view.x(step.start) });
     }
     context.fillStyle = theme.text;
-    // Where bands are narrower than their numbers, only round ones stand there, over the bands that follow.
+    // Where bands are narrower than their numbers, every so many are numbered, over the bands that follow.
     const widest = Math.max(0, ...bands.map(({ step }) => context.measureText(String(step.step)).width));
     const mean = bands.reduce((sum, { long }) => sum + long, 0) / Math.max(1, bands.length);
     const narrow = mean < widest + 2 * BESIDE;
-    const round = narrow ? roundStep((widest + 2 * BESIDE) / mean) : 1;
-    for (const { step, from, to } of bands) {
+    const every = narrow ? roundStep((widest + 2 * BESIDE) / mean) : 1;
+    for (const { step, at, from, to } of bands) {
       const number = t("step {step}", { step: step.step });
       const length = `${number} · ${duration(step.end - step.start)}`;
       const idle = idleIn(step);
       const texts = narrow ? [] : [idle === "" ? length : `${length} · ${idle}`, length, number];
       const fits = texts.find((text) => context.measureText(text).width + 2 * BESIDE <= to - from);
-      const bare = narrow ? step.step % round === 0 : to - from >= widest + 2 * BESIDE;
+      const bare = narrow ? at % every === 0 : to - from >= widest + 2 * BESIDE;
       if (fits ?? bare) context.fillText(fits ?? String(step.step), left + from + BESIDE, STEP_ROW / 2);
     }
   }
