@@ -344,13 +344,28 @@ HOOKED = """
 
 @pytest.mark.parametrize("hook", ["none", "own", "fp16_compress_hook", "powerSGD"])
 def test_communication_hooks_of_ddp_do_the_same_and_are_part_of_the_backward(tmp_path, hook):
-    """What a hook sends is called from autograd, not by the loop: it is no task of its own."""
+    """What a hook sends is called from autograd, not by the loop: it is no task of its own.
+
+    PyTorch 2.13 aborts one in ten of such jobs as they end, recorded or not; those are tried again.
+    """
     command = [*torchrun(tmp_path, 2, textwrap.dedent(HOOKED)), hook]
-    plain = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    done = recorded(tmp_path / "out", command)
-    assert done.returncode == 0, done.stderr[-3000:]
+
+    def unaborted(run):
+        for attempt in range(6):
+            done = run(tmp_path / f"out{attempt}")
+            if "terminate called without an active exception" not in done.stderr:
+                break
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done, tmp_path / f"out{attempt}"
+
+    plain, _ = unaborted(
+        lambda _: subprocess.run(
+            command, env=ENVIRONMENT, capture_output=True, text=True, check=False
+        )
+    )
+    done, out = unaborted(lambda folder: recorded(folder, command))
     assert plain.stdout.strip() in done.stdout
-    timeline = sources.load(tmp_path / "out")
+    timeline = sources.load(out)
     assert timeline.steps == [0, 1, 2, 3]
     own = timeline.tasks.filter(pl.col("kind").cast(pl.String).is_in((*PASSES, "collective")))
     counts = Counter(own["kind"].cast(pl.String).to_list())
