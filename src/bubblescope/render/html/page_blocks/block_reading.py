@@ -78,7 +78,7 @@ class BlockReader:
 
     Attributes:
         index: Which there are.
-        first_task, first_gap: Number of the first of each part, and how many there are in all.
+        firsts: Number of the first task and gap of each part, by table, and how many there are in all.
 
     Args:
         levels: Where they lie.
@@ -87,8 +87,10 @@ class BlockReader:
 
     def __init__(self, levels: Levels, index: Index) -> None:
         self.index = index
-        self.first_task = _before(part.tasks for part in index.parts)
-        self.first_gap = _before(part.gaps for part in index.parts)
+        self.firsts = {
+            "tasks": _before(part.tasks for part in index.parts),
+            "gaps": _before(part.gaps for part in index.parts),
+        }
         self._levels = levels
         self._held: OrderedDict[str, pl.DataFrame] = OrderedDict()
         self._bytes = 0
@@ -155,18 +157,22 @@ class BlockReader:
         )
         return seen(both).filter("own").drop("own")
 
+    def shown(self, table: Literal["tasks", "gaps"], at: Address) -> pl.DataFrame:
+        """Return what is seen of a block: its tasks, or its gaps as `gaps_of` has them."""
+        return self.gaps_of([at]) if table == "gaps" else self.block(table, at)
+
     def block(self, table: str, at: Address) -> pl.DataFrame:
         """Return a table of a block, whose tasks and gaps are numbered as those of the run are."""
         cells = self.index.parts[at.part].cells
         if not getattr(cells[at.batch], table):
             return none_of(table)
         rows = self.read(block_file(table, at.part, at.batch), table)
-        first_task = self.first_task[at.part]
+        first_task = self.firsts["tasks"][at.part]
         if table == "links":
             return rows.select((pl.col(LINKS) + first_task).cast(pl.Int64))
         before = sum(getattr(cell, table) for cell in cells[: at.batch])
         if table == "gaps":
-            number = self.first_gap[at.part] + before
+            number = self.firsts["gaps"][at.part] + before
             return rows.with_columns(
                 pl.col("task", "root") + first_task,
                 id=pl.int_range(pl.len(), dtype=pl.Int64) + number,

@@ -223,9 +223,7 @@ class Blocks:
             return matching(rows.lazy(), search, told).select("id", *order).collect()
 
         def of_block(at: Address) -> pl.DataFrame:
-            return own(
-                self._blocks.gaps_of([at]) if table == "gaps" else self._blocks.block(table, at)
-            )
+            return own(self._blocks.shown(table, at))
 
         def of_batch(blocks: Iterable[Address]) -> pl.Series:
             return pl.concat(at_once(of_block, list(blocks))).sort(order)["id"]
@@ -264,14 +262,13 @@ class Blocks:
     def where(self, what: str, item: int) -> schema.Where:
         """Return where a task or gap is."""
         table: Literal["tasks", "gaps"] = "gaps" if what == "gap" else "tasks"
-        firsts = self._blocks.first_gap if table == "gaps" else self._blocks.first_task
+        firsts = self._blocks.firsts[table]
         if not 0 <= item < firsts[-1]:
             raise ValueError(f"number {item}, where there are {firsts[-1]}")
         part = int(np.searchsorted(firsts, item, "right")) - 1
         own = np.array([item - firsts[part]])
         at = Address(part, int(batches_of(self._index.parts[part], table, own)[0]))
-        frame = self._blocks.gaps_of([at]) if table == "gaps" else self._blocks.block(table, at)
-        rows = frame.filter(pl.col("id") == item)
+        rows = self._blocks.shown(table, at).filter(pl.col("id") == item)
         if not rows.height:
             raise ValueError(f"number {item}: other idle time covers it")
         return place_of(rows.row(0, named=True), self._index.origin_ns)
@@ -404,7 +401,7 @@ class Blocks:
             found = [none.with_columns(merged=pl.lit(0, pl.Int64))]
             for number, part in enumerate(self._index.parts if table == "tasks" or gaps else ()):
                 if any(cell.overlaps(start_ns, end_ns) for cell in part.cells):
-                    firsts = self._blocks.first_gap if table == "gaps" else self._blocks.first_task
+                    firsts = self._blocks.firsts[table]
                     rows_ = self._blocks.read(afar_file(level, table, number), f"afar {table}")
                     number_ = pl.col("id") + firsts[number]
                     found.append(rows_.filter(here).with_columns(id=number_))
