@@ -119,7 +119,7 @@ class TestLevels:
         monkeypatch.setattr(levels, "ENOUGH", 0)
         assert levels_of(dataset)[0].there is False
         with ExitStack() as meanwhile:
-            found, _ = levels.levels_for((str(dataset),), options(), meanwhile)
+            found = levels.levels_for((str(dataset),), options(), meanwhile).levels
             assert found.there
         assert levels_of(dataset)[0].there
 
@@ -135,7 +135,7 @@ class TestLevels:
         monkeypatch.setattr(Folder, "write", refused)
         monkeypatch.setattr(levels, "ENOUGH", 0)
         with ExitStack() as meanwhile:
-            found, _ = levels.levels_for((str(dataset),), options(), meanwhile)
+            found = levels.levels_for((str(dataset),), options(), meanwhile).levels
             assert found.there
             place = found.store.root
             assert place != dataset

@@ -210,7 +210,7 @@ def test_a_search_reads_only_where_it_can_find_something(pair, monkeypatch):
         BlockReader, "block", lambda self, table, at: read.append(at) or theirs(self, table, at)
     )
     blocks = Blocks(pair.levels)
-    every = {*blocks._blocks.addresses(range(len(blocks._index.batches) - 1))}
+    every = {*blocks._blocks.addresses("tasks", range(len(blocks._index.batches) - 1))}
     blocks.find(Search(what="task", sets=[[word("stage", 0)]]))
     assert {*read} == every
     read.clear()
@@ -351,7 +351,11 @@ def test_no_more_pieces_are_read_for_a_window_than_for_one_of_tasks(pair, monkey
     monkeypatch.setattr(pair.blocks, "_afar", afar)
     fine = Sight(0, 1.0, int(end), every, MEASURED)
     for level in range(len(index.widths_ns)):
-        pieces = sum(part.pieces(level, gaps=True) for part in index.parts)
+        pieces = sum(
+            of.afar[level]
+            for number, part in enumerate(index.parts)
+            for of in (part, pair.levels.explained(number, index))
+        )
         monkeypatch.setattr(served, "_AT_ONCE", pieces)
         if pieces < pair.timeline.tasks.height:
             pair.blocks.cut(msgspec.structs.replace(fine, per_pixel_ns=end / 100, columns=100))
@@ -363,21 +367,11 @@ def test_no_more_pieces_are_read_for_a_window_than_for_one_of_tasks(pair, monkey
 
 def test_levels_say_how_many_pieces_they_have(pair):
     for number, part in enumerate(pair.blocks._index.parts):
-        for level, (tasks, gaps) in enumerate(part.afar):
-            for table, count in (("tasks", tasks), ("gaps", gaps)):
+        explained = pair.levels.explained(number, pair.blocks._index)
+        for table, afar in (("tasks", part.afar), ("gaps", explained.afar)):
+            for level, count in enumerate(afar):
                 file = block_files.afar_file(level, table, number)
                 assert pair.blocks._blocks.read(file).height == count
-
-
-def test_levels_that_do_not_say_how_many_pieces_they_have_are_served(pair, monkeypatch):
-    """As coarsely as they can be: so were those of versions before."""
-    index = msgspec.structs.replace(
-        pair.blocks._index,
-        parts=tuple(msgspec.structs.replace(part, afar=()) for part in pair.blocks._index.parts),
-    )
-    monkeypatch.setattr(served, "_AT_ONCE", 0)
-    sight = next(sights(pair))
-    assert Blocks(pair.levels, index).cut(sight) == pair.blocks.cut(sight)
 
 
 def drawn(tasks):

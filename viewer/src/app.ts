@@ -31,6 +31,7 @@ import { Toolbar } from "./toolbar";
 import { View } from "./view";
 import { WhatIfs } from "./whatif";
 import { whatIfTab } from "./whatif_tab";
+import { idleSaid } from "./why";
 import { t } from "./words";
 
 export class App {
@@ -60,6 +61,7 @@ export class App {
   readonly journey: Journey;
   private readonly page = element("div", { class: "page" });
   private readonly stage: HTMLElement;
+  private readonly idle = element("p", { class: "idle", role: "status" });
   readonly pane = new Pane(() => this.docked());
   readonly keys = help();
   private readonly legend = element("aside", { class: "legend", "aria-label": t("legend") });
@@ -95,7 +97,7 @@ export class App {
       t("Timeline of {count} ranks. Press ? for keys.", { count: head.ranks.length }),
     );
     this.canvas.setAttribute("aria-description", told(head));
-    this.stage = element("div", { class: "stage" }, this.canvas, this.over);
+    this.stage = element("div", { class: "stage" }, this.canvas, this.over, this.idle);
     this.page.append(this.stage);
     this.scroll = element("main", {}, this.page);
     this.toolbar = new Toolbar(this);
@@ -241,6 +243,15 @@ export class App {
         busy(false);
         this.toolbar.say(t("not loaded: {error}", { error: String(error) }), true);
       },
+    );
+    loader.explain(
+      wanted,
+      (idle) => {
+        this.idle.textContent = idleSaid(idle);
+        this.idle.classList.toggle("soon", idle === "soon");
+        if (idle === "explained") this.refresh();
+      },
+      (error) => (this.idle.textContent = String(error)),
     );
   }
 

@@ -59,6 +59,12 @@ export const CHINESE = {
   // The page as a whole.
   "This page is damaged: {error}": "页面已损坏：{error}",
   "not loaded: {error}": "加载失败：{error}",
+  "working out why ranks are idle here…": "正在计算此处空闲的原因…",
+  "why ranks are idle is not known of all these steps: zoom in, and it is worked out":
+    "这些步的空闲原因尚未全部计算：放大后即会计算",
+  "why ranks are idle here is not known, as the dataset cannot be written to": "此处的空闲原因未知：数据集不可写入",
+  "in {count} explained steps": "在 {count} 个已分析的步中",
+  "outside the pipeline, or not explained yet": "流水线之外，或尚未分析",
   "Timeline of {count} ranks. Press ? for keys.": "{count} 个 rank 的时间线。按 ? 查看快捷键。",
   "the whole run; drag to move, its edges to zoom": "整次运行；拖动可移动，拖动边缘可缩放",
   legend: "图例",

@@ -8,7 +8,7 @@ import { t } from "./words";
 
 export class Finding {
   what: Matches["what"] = "task";
-  found: Int32Array = new Int32Array(); // items, or where only a part of the run is here, their numbers in it
+  found: Matches["items"] = new Int32Array(); // items, or where only a part of the run is here, their numbers in it
   marked: Uint8Array | null = null; // of the tasks that are here, those that were found
   query = "";
   private foundAt = -1;
@@ -34,8 +34,8 @@ export class Finding {
 
   /** Find in a run of which only a part is here. */
   private async findFar(query: string, loader: Loader): Promise<void> {
-    const { count, ids, what } = await loader.find(asked(query, this.app.head));
-    if (this.query === query) this.show({ what, items: Int32Array.from(ids) }, count);
+    const { count, ids, what, unexplained } = await loader.find(asked(query, this.app.head));
+    if (this.query === query) this.show({ what, items: Float64Array.from(ids) }, count, unexplained);
   }
 
   /** Find, unless that was done, and select the next or previous that was found. */
@@ -44,11 +44,13 @@ export class Finding {
     this.nextFound(direction);
   }
 
-  /** Show what was found. */
-  private show({ what, items }: Matches, count: number): void {
+  /** Show what was found. @param unexplained steps of which it is not known why ranks are idle */
+  private show({ what, items }: Matches, count: number, unexplained = 0): void {
     this.what = what;
     this.found = items;
-    const said = count ? t("{count} found (. ,)", { count: count.toLocaleString("en-US") }) : t("nothing found");
+    const found = count ? t("{count} found (. ,)", { count: count.toLocaleString("en-US") }) : t("nothing found");
+    const of = this.app.head.steps.length - unexplained;
+    const said = unexplained ? `${found} · ${t("in {count} explained steps", { count: of })}` : found;
     this.app.toolbar.say(this.query.trim() ? said : "");
     this.mark();
     this.app.refresh();

@@ -7,7 +7,7 @@ import type { Condition, Search, SearchColumn, SearchWord } from "./schema";
 /** What a search found, in the order of the page: tasks that were measured, or stretches of idle time. */
 export interface Matches {
   what: Search["what"];
-  items: Int32Array;
+  items: Int32Array | Float64Array; // numbers of the whole run may be larger
 }
 
 type Test = (index: number) => boolean;

@@ -17,6 +17,8 @@ export type StandingName = "odd" | "waits" | "alike";
 
 export type TableInSight = "tasks" | "gaps" | "links" | "kernels" | "communication";
 
+export type Idle = "explained" | "closer" | "unknown" | "elsewhere";
+
 export type SearchColumn =
   | "rank"
   | "host"
@@ -495,6 +497,8 @@ export interface Head extends Told {
 export interface Part {
   /** Whether it is all of what is in sight. */
   complete: boolean;
+  /** Parts of the run, by number, of which it is not known yet why ranks are idle. */
+  unexplained: number[];
   /** How many tasks each of the head's rows has here. */
   rows: number[];
   /** How many gaps each rank has here. */
@@ -505,6 +509,12 @@ export interface Part {
   columns: Record<TableInSight, Column[]>;
   /** Of each of them in bytes. */
   sizes: Record<TableInSight, number>;
+}
+
+/** What a server answers to who asks why ranks are idle in what is in sight. */
+export interface Explained {
+  /** "explained" where that is known now of more of the parts that were named, "closer" where too many are in sight at once, "unknown" where it cannot be worked out, "elsewhere" where none of them is in sight. */
+  idle: Idle;
 }
 
 /** What a search asks of a column of tasks or gaps; what is not known meets none. */
@@ -533,11 +543,16 @@ export interface Search {
   sets: SearchWord[][];
 }
 
-/** What a server's search found: of what, how many, and the first of them by their number. */
+/** What a server's search found. */
 export interface Found {
+  /** Of what. */
   what: "task" | "gap";
+  /** How many. */
   count: number;
+  /** The first of them, by their number. */
   ids: number[];
+  /** Steps that were left out, because it is not known why ranks are idle in them. */
+  unexplained: number;
 }
 
 /** What a server answers to a question about a run. */
@@ -574,6 +589,8 @@ export interface Totals {
   tasks: number[];
   /** Idle time of each cause. */
   causes: number[];
+  /** Steps in the stretch of which causes are not known. */
+  unexplained: number;
 }
 
 /** What ran in a stretch of time on one rank. */

@@ -14,7 +14,7 @@ import {
 } from "./data";
 import { QueryError } from "./search";
 import { spans } from "./units";
-import type { Asked, Found, Inside, Part, Search, TableInSight, Totals, Where } from "./schema";
+import type { Asked, Explained, Found, Idle, Inside, Part, Search, TableInSight, Totals, Where } from "./schema";
 
 const SOON = 40; // milliseconds without movement after which what is in sight is loaded
 const OVERVIEW = 300_000; // pixels of all ranks together of which the overview consists
@@ -31,6 +31,11 @@ export interface Wanted {
   idle: number[]; // those of the ranks whose idle time is in sight
 }
 
+/** What a server says instead of an answer. */
+interface Refusal {
+  error?: string;
+}
+
 const SENT: TableInSight[] = ["tasks", "gaps", "links", "kernels", "communication"]; // tables of what is in sight
 
 /** Gives what a page that holds only a part of its run cannot know by itself. */
@@ -40,6 +45,9 @@ export class Loader {
   private asked: AbortController | null = null;
   private waiting: ReturnType<typeof setTimeout> | undefined;
   private fixed: Record<string, Record<string, Numbers>> = {};
+  private unexplained: number[] = []; // parts that are here of which it is not known why ranks are idle
+  private sought = ""; // of which that was asked last
+  private explaining: AbortController | null = null;
   private asking = ""; // the what-if whose lanes are loaded too
   private rows: Row[]; // of all lanes that are loaded
 
@@ -87,11 +95,39 @@ export class Loader {
     }, SOON);
   }
 
+  /**
+   * Have the server work out why ranks are idle in what is in sight, where it is here and not known.
+   *
+   * @param said is called with what is to be said: "soon" when that begins, and whatever comes of it
+   */
+  explain(wanted: Wanted, said: (idle: Idle | "soon") => void, failed: (error: unknown) => void): void {
+    if (!this.has(wanted)) return;
+    const span = { start: String(wanted.start), end: String(wanted.start + wanted.columns * wanted.perPixel) };
+    const parts = wanted.idle.length ? spans(this.unexplained) : "";
+    const sought = [span.start, span.end, parts].join();
+    if (sought === this.sought) return;
+    this.sought = sought;
+    this.explaining?.abort();
+    if (!parts) return said("elsewhere");
+    const { signal } = (this.explaining = new AbortController());
+    const asked = async (): Promise<void> => {
+      await new Promise((done) => setTimeout(done, SOON));
+      signal.throwIfAborted();
+      said("soon");
+      const answer = (await (await this.get("explain", { ...span, parts }, signal)).json()) as Explained & Refusal;
+      if (answer.error !== undefined) throw new Error(answer.error);
+      signal.throwIfAborted();
+      if (answer.idle === "explained") this.had = null; // it is loaded anew
+      said(answer.idle);
+    };
+    asked().catch((error: unknown) => signal.aborted || failed(error));
+  }
+
   /** Answer a question about the run, or of a large one about the step in the middle of what is in sight. */
   async whatif(ask: string): Promise<Asked> {
     const { had } = this;
     const at = had ? { at: String(had.start + (had.columns / 2) * had.perPixel) } : {};
-    const answer = (await (await this.get("whatif", { ask, ...at })).json()) as Asked & { error?: string };
+    const answer = (await (await this.get("whatif", { ask, ...at })).json()) as Asked & Refusal;
     if (answer.error !== undefined) throw new QueryError(answer.error);
     return answer;
   }
@@ -150,6 +186,7 @@ export class Loader {
     for (const name of TABLES) this.head.columns[name] = part.columns[name as "tasks"] ?? this.head.columns[name];
     this.had = wanted;
     this.complete = part.complete;
+    this.unexplained = part.unexplained;
     return assemble(this.head, tables);
   }
 
@@ -164,9 +201,7 @@ export class Loader {
   }
 
   async find(search: Search): Promise<Found> {
-    const answer = (await (await this.get("find", { search: JSON.stringify(search) })).json()) as Found & {
-      error?: string;
-    };
+    const answer = (await (await this.get("find", { search: JSON.stringify(search) })).json()) as Found & Refusal;
     if (answer.error !== undefined) throw new QueryError(answer.error);
     return answer;
   }

@@ -23,8 +23,9 @@ export function rangeDetails(head: Head, range: Range, found: Totals): HTMLEleme
     found.causes[index] ? [[nameOf(cause.name), labelled(causeSwatch(cause), share(found.causes[index]))]] : [],
   );
   // Outside the pipeline's phases no cause is known, nor where a run has no ledger.
-  if (found.idle - explained > 0.5 && causes.length)
-    causes.push([t("outside the pipeline"), share(found.idle - explained)]);
+  const rest = found.idle - explained;
+  if (found.unexplained) causes.push([t("outside the pipeline, or not explained yet"), share(rest)]);
+  else if (rest > 0.5 && causes.length) causes.push([t("outside the pipeline"), share(rest)]);
   const kinds: Fact[] = head.kinds.flatMap(({ name, fill, dark }, index): Fact[] =>
     found.tasks[index]
       ? [

@@ -14,6 +14,7 @@ export function totals(head: Head, data: Data, start: number, end: number, ranks
     kinds: head.kinds.map(() => 0),
     tasks: head.kinds.map(() => 0),
     causes: head.causes.map(() => 0),
+    unexplained: 0,
   };
   const computing = new Map<number, Extent[]>();
   for (const row of head.rows) {

@@ -6,6 +6,7 @@ import { short, whose } from "./label";
 import { sinceStep } from "./panel";
 import { patternImage } from "./pattern";
 import { duration, exact, percent } from "./units";
+import type { Idle } from "./schema";
 import { nameOf, t } from "./words";
 
 /** A cause's bar as it is drawn in the lanes. */
@@ -13,6 +14,14 @@ export function causeSwatch({ pattern, fill, dark }: Cause): HTMLElement {
   const made = element("i", { class: "bar" });
   made.style.background = patternImage(pattern, either(fill, dark));
   return made;
+}
+
+/** Whether it is known why ranks are idle in what is in sight; nothing where it is. */
+export function idleSaid(idle: Idle | "soon"): string {
+  if (idle === "soon") return t("working out why ranks are idle here…");
+  if (idle === "closer") return t("why ranks are idle is not known of all these steps: zoom in, and it is worked out");
+  if (idle === "unknown") return t("why ranks are idle here is not known, as the dataset cannot be written to");
+  return "";
 }
 
 /** The causes that there are with their shares, largest first. */

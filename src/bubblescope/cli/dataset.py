@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out
-from bubblescope.cli.dataset_levels import make, measure_steps
+from bubblescope.cli.dataset_levels import is_large, kept_for, make, measure_steps
 from bubblescope.cli.help_conventions import example
 from bubblescope.cli.option_sections import Sectioned
 from bubblescope.cli.reading import paths_argument, reading
@@ -64,9 +64,10 @@ _OF_READERS: Final = frozenset({"steps", "ranks", "clock"})
 @click.option(
     "--levels",
     is_flag=True,
-    help="Work out now what `serve` shows, which then begins within seconds: takes up to twice as "
-    "long as `why`.",
+    help="Work out now what `serve` shows, which then begins within seconds. Of a large run, why ranks "
+    "are idle is worked out of some steps now, and of others when they are looked at.",
 )
+@click.option("--explain-all", is_flag=True, help="With --levels: of all steps now, as `why` does.")
 @click.option(
     "--overwrite", is_flag=True, help="Remove the dataset that is there, and make it anew."
 )
@@ -85,6 +86,7 @@ def dataset(
     block_steps: int | None,
     kernels: bool,
     levels: bool,
+    explain_all: bool,
     overwrite: bool,
     watch: float | None,
     quiet: bool,
@@ -96,6 +98,8 @@ def dataset(
     of it. Run again, the command goes on where it was interrupted, and reads only traces that are new
     or have changed.
     """
+    if explain_all and not levels:
+        raise click.UsageError("--explain-all is about what --levels makes; give that too")
     _refuse_within(paths, output)
     engine = chosen(how)
     how = {**how, "kinds": dict(how.get("kinds") or ()), "activities": kernels}
@@ -118,11 +122,15 @@ def dataset(
                 made = making.make(found) if found.files else None
             if made is not None and (made.read or watch is None):
                 _said(output, made)
-            if made is not None and watch is None:
-                measure_steps(making.store, made.catalogue, workers, quiet=quiet)
-            if made is not None and levels:
-                place = Levels.of(making.store, made.catalogue)
-                make(place, making.store, made.catalogue, workers, quiet=quiet)
+            measured = made is not None and watch is None and is_large(made.catalogue)
+            if made is not None and (measured or levels):
+                store, catalogue = making.store, made.catalogue
+                with kept_for(catalogue, workers) as kept:
+                    given = store, catalogue, workers, kept
+                    if measured:
+                        measure_steps(*given, quiet=quiet)
+                    if levels:
+                        make(Levels.of(store, catalogue), *given, quiet=quiet, every=explain_all)
             if watch is None:
                 return
             overwrite = False

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err
-from bubblescope.cli.in_pieces import Watched, given_dataset
+from bubblescope.cli.in_pieces import REPLAYED, Watched, given_dataset
 from bubblescope.cli.reading import ENOUGH
 from bubblescope.cli.worker_options import chosen
 from bubblescope.model.errors import BubblescopeError
@@ -19,8 +20,11 @@ from bubblescope.sources.dataset.measures_folder import Measures
 from bubblescope.sources.dataset.store import Folder
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager, ExitStack
 
+    from bubblescope.analysis.pieces.run_in_pieces import Pieces
+    from bubblescope.datasets.prepared_parts import Kept
     from bubblescope.engine import Engine
     from bubblescope.engine.remote_results import Held
     from bubblescope.sources.dataset.catalogue import Catalogue
@@ -30,17 +34,32 @@ _PROBE: Final = "writing"
 """File of the levels by which it is seen whether they can be written."""
 
 
+class Served(NamedTuple):
+    """A large dataset that is served block by block.
+
+    Attributes:
+        levels: Its levels.
+        dataset: It.
+        explain: Works out why ranks are idle in a part of it, and writes that among its levels; None
+            if these cannot be written to.
+    """
+
+    levels: Levels
+    dataset: tuple[Store, Catalogue]
+    explain: Callable[[int], None] | None
+
+
 def levels_for(
     paths: tuple[str, ...], options: dict[str, Any], meanwhile: ExitStack
-) -> tuple[Levels, tuple[Store, Catalogue]] | None:
+) -> Served | None:
     """Return the levels of a dataset, and it; they are made now if it is large and has none.
 
     Where it cannot be written to, they are kept in a temporary folder.
 
     Args:
         paths: What was given.
-        options: Those of `bubblescope.cli.reading.reading`; those about workers are taken out if levels
-            are made.
+        options: Those of `bubblescope.cli.reading.reading`; those about workers are taken out if there
+            are levels.
         meanwhile: Is entered for as long as they are needed.
 
     Returns:
@@ -53,80 +72,175 @@ def levels_for(
         return None
     store, catalogue = found
     levels = Levels.of(store, catalogue)
-    if levels.there:
-        return levels, found
-    if sum(part.count(TASKS) for part in catalogue.parts) <= ENOUGH:
+    there, writable = levels.there, _is_writable(levels)
+    if not there and not is_large(catalogue):
         return None
+    if there and not writable:
+        return Served(levels, found, None)
     where = "which keeps them"
-    try:
-        store.write(levels.name(_PROBE), b"")
-        store.remove(levels.name(_PROBE))
-    except OSError:
+    if not writable:
         folder = meanwhile.enter_context(TemporaryDirectory(prefix="bubblescope-"))
         levels = Levels(Folder(Path(folder)), levels.folder)
         where = "which cannot be written to, so they are kept until this ends"
-    if not options["quiet"]:
-        text = (
-            f"working out the levels of {store}, {where}; `bubblescope dataset --levels` does that"
+    workers = meanwhile.enter_context(chosen(options))
+    if not there:
+        if not options["quiet"]:
+            text = (
+                f"working out the levels of {store}, {where}; `bubblescope dataset --levels` does "
+                "that beforehand"
+            )
+            err.print(Text.assemble(("note     ", "dim"), text), soft_wrap=True)
+        with kept_for(catalogue, workers) as kept:
+            make(levels, store, catalogue, workers, kept, quiet=options["quiet"])
+    return Served(levels, found, _Explainer(levels, store, catalogue, workers, meanwhile))
+
+
+def _is_writable(levels: Levels) -> bool:
+    try:
+        levels.store.write(levels.name(_PROBE), b"")
+        levels.store.remove(levels.name(_PROBE))
+    except OSError:
+        return False
+    return True
+
+
+class _Explainer:
+    """Has workers look at parts of a dataset that is served; what they need is made ready at first.
+
+    Args:
+        levels: Where what they find is written.
+        store: Where the dataset lies.
+        catalogue: It.
+        workers: The workers.
+        meanwhile: Is entered for as long as it is served.
+    """
+
+    def __init__(
+        self,
+        levels: Levels,
+        store: Store,
+        catalogue: Catalogue,
+        workers: Engine,
+        meanwhile: ExitStack,
+    ) -> None:
+        self._levels, self._store, self._catalogue = levels, store, catalogue
+        self._workers, self._meanwhile = workers, meanwhile
+
+    def __call__(self, number: int) -> None:
+        """Work out why ranks are idle in a part, and write that."""
+        from bubblescope.render.html.page_blocks.page_facts import explain_part  # noqa: PLC0415  slow, and seldom needed
+
+        levels, (pieces, kept) = self._levels, self._made_ready
+        explain_part(
+            Levels(levels.store.anywhere(), levels.folder),
+            levels.index(),
+            pieces,
+            partial(self._workers.run, apart=True),
+            number,
+            folder=kept and kept.folder,
+            measures=Measures.of(self._store, self._catalogue),
         )
-        err.print(Text.assemble(("note     ", "dim"), f"{text} beforehand"), soft_wrap=True)
-    with chosen(options) as workers:
-        make(levels, store, catalogue, workers, quiet=options["quiet"])
-    return levels, found
+
+    @cached_property
+    def _made_ready(self) -> tuple[Pieces, Kept | None]:
+        from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415  as above
+
+        store, catalogue, workers = self._store, self._catalogue, self._workers
+        kept = self._meanwhile.enter_context(kept_for(catalogue, workers))
+        measures = Measures.of(store, catalogue)
+        return pieces_of(store, workers, kept=kept, measures=measures).got(), kept
+
+
+def kept_for(catalogue: Catalogue, workers: Engine) -> AbstractContextManager[Kept | None]:
+    """Give a folder in which workers keep parts of a dataset that they made ready; see `keeping`."""
+    from bubblescope.datasets.prepared_parts import keeping  # noqa: PLC0415  slow, and seldom needed
+
+    return keeping(catalogue, workers)
 
 
 def make(
-    levels: Levels, store: Store, catalogue: Catalogue, workers: Engine, *, quiet: bool
+    levels: Levels,
+    store: Store,
+    catalogue: Catalogue,
+    workers: Engine,
+    kept: Kept | None,
+    *,
+    quiet: bool,
+    every: bool = False,
 ) -> None:
     """Make the levels of a dataset, if there are none.
+
+    Args:
+        levels: Where.
+        store: Where the dataset lies.
+        catalogue: It.
+        workers: Who make them.
+        kept: Where they keep its parts.
+        quiet: Whether nobody is told how far they are.
+        every: Whether it is worked out of all parts why ranks are idle in them, however many there are.
 
     Raises:
         SourceError: It is damaged.
         EngineError: Workers died, or cannot be reached.
         OSError: They cannot be written.
     """
-    if levels.there or not any(part.count(TASKS) for part in catalogue.parts):
+    if not any(part.count(TASKS) for part in catalogue.parts):
+        return
+    if levels.there and (not every or _explains_all(levels)):
         return
     from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415  slow, and seldom needed
-    from bubblescope.datasets.prepared_parts import keeping  # noqa: PLC0415
     from bubblescope.render.html.page_blocks.page_facts import make_levels  # noqa: PLC0415
 
     measures = Measures.of(store, catalogue)
-    with Bar(quiet=quiet) as bar, keeping(catalogue, workers) as kept:
+    with Bar(quiet=quiet) as bar:
         pieces = pieces_of(store, workers, kept=kept, measures=measures).got()
-        levels = Levels(levels.store.anywhere(), levels.folder)
-        folder = kept.folder if kept else None
         make_levels(
-            levels,
+            Levels(levels.store.anywhere(), levels.folder),
             pieces,
             Watched(workers, bar),
             pieces.counters(),
-            folder=folder,
+            replayed=None if every else REPLAYED,
+            folder=kept and kept.folder,
             measures=measures,
         )
 
 
-def measure_steps(store: Store, catalogue: Catalogue, workers: Engine, *, quiet: bool) -> None:
+def _explains_all(levels: Levels) -> bool:
+    index = levels.index()
+    return all(levels.explained(number, index) for number in range(len(index.parts)))
+
+
+def is_large(catalogue: Catalogue) -> bool:
+    """Say whether a dataset is looked at in parts."""
+    return sum(part.count(TASKS) for part in catalogue.parts) > ENOUGH
+
+
+def measure_steps(
+    store: Store, catalogue: Catalogue, workers: Engine, kept: Kept | None, *, quiet: bool
+) -> None:
     """Measure all steps of a dataset that is looked at in parts, if that has not been done.
 
     Where it cannot be done, such as where ranks do not agree on what a step is, that is said: the
     dataset is whole without.
 
+    Args:
+        store: Where it lies.
+        catalogue: It.
+        workers: Who do that.
+        kept: Where they keep its parts.
+        quiet: Whether nobody is told how far they are.
+
     Raises:
         OSError: They cannot be written.
     """
-    if sum(part.count(TASKS) for part in catalogue.parts) <= ENOUGH:
-        return
     from bubblescope.analysis.pieces.study_of_pieces import measure  # noqa: PLC0415  slow, and seldom needed
     from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415
-    from bubblescope.datasets.prepared_parts import keeping  # noqa: PLC0415
 
     measures = Measures.of(store, catalogue, kept=True)
     try:
-        with Bar(quiet=quiet) as bar, keeping(catalogue, workers) as kept:
+        with Bar(quiet=quiet) as bar:
             pieces: Held[Any] = pieces_of(store, workers, kept=kept, measures=measures)
-            folder = kept.folder if kept else None
-            measure(pieces, Watched(workers, bar), measures, folder=folder)
+            measure(pieces, Watched(workers, bar), measures, folder=kept and kept.folder)
     except BubblescopeError as error:
         text = f"the steps of {store} were not measured, so every question does that: {error}"
         err.print(Text.assemble(("note     ", "dim"), text), soft_wrap=True)

@@ -63,14 +63,14 @@ def in_pieces(
             folder=given.folder,
             also=also,
             explained=explained,
-            replayed=None if explained else _REPLAYED,
+            replayed=None if explained else REPLAYED,
             measures=given.measures,
             then=partial(_sent, then),
         )
 
 
-_REPLAYED: Final = 6_000_000
-"""Tasks of which a report replays whole steps, about, of a run that has several times as many."""
+REPLAYED: Final = 6_000_000
+"""Tasks of which a report or a page replays whole steps, about, of a run with several times as many."""
 
 
 def _sent(then: Callable[[Any], Said], found: Any) -> Said:

@@ -44,8 +44,12 @@ def serve(paths: tuple[str, ...], port: int, show: bool, **options: Any) -> None
             large = levels_for(paths, options, while_serving)
         run: PageData | Blocks
         if large is not None:
-            levels, dataset = large
-            run = Blocks(levels, title=options["title"], dataset=dataset)
+            run = Blocks(
+                large.levels,
+                title=options["title"],
+                dataset=large.dataset,
+                explain=large.explain,
+            )
             warned(run.warnings, quiet=quiet)
         else:
             wanted = Wanted.of(paths, options)

@@ -149,16 +149,10 @@ class DatasetPieces:
             return
         files = self._tables.catalogue.parts[first:last]
         rows = {name: self._tables.rows(name, files, None, {block}) for name in _TABLES}
-        all_of = self._checked(rows)
         for index in wanted:
             own = self._own(index)
-            mine = self._timeline(
-                {
-                    name: frame.filter(own)
-                    for name, frame in {TASKS: all_of.tasks, **all_of.tables}.items()
-                    if frame.height
-                }
-            )
+            # Files are in the order of steps, then ranks: a step is in order, all of them are not.
+            mine = self._checked({name: frame.filter(own) for name, frame in rows.items()})
             mine = self._settled.applied(mine)
             self._kept.keep(f"{self._place(index)}.{number}", {TASKS: mine.tasks, **mine.tables})
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -74,6 +75,7 @@ class Kept(NamedTuple):
             for table, frame in tables.items():
                 if frame.height:
                     _write(partial / table, frame)
+            (partial / _EDGES).write_bytes(msgspec.json.encode(_edges(tables)))
             partial.rename(place)
         except OSError:  # no room, or another worker was first
             shutil.rmtree(partial, ignore_errors=True)
@@ -101,9 +103,12 @@ class Kept(NamedTuple):
             return None
         times = pl.col("start_ns"), pl.col("end_ns")
         found = {}
-        for file in _tables_in(place):
-            if not {"start_ns", "end_ns"} <= {*_SCHEMAS[file.name]}:
+        for table, (first_ns, last_ns) in msgspec.json.decode(
+            (place / _EDGES).read_bytes()
+        ).items():
+            if last_ns <= start_ns or first_ns >= end_ns:
                 continue
+            file = place / table
             start, end = _whole(file.name, [file], ("start_ns", "end_ns")).select(times)
             rows = ((end > start_ns) & (start < end_ns)).arg_true()
             found[file.name] = _whole(file.name, [file], rows=rows)
@@ -175,6 +180,18 @@ def _alive(pid: int) -> bool:
 
 _ONE: Final = ".one"
 """How the files end of the columns of a table that have one value in all rows."""
+
+
+_EDGES: Final = f"edges{_ONE}"
+"""File of the first start and the last end of each table of a part that has times."""
+
+
+def _edges(tables: Mapping[str, pl.DataFrame]) -> dict[str, tuple[int, int]]:
+    return {
+        table: frame.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+        for table, frame in tables.items()
+        if frame.height and {"start_ns", "end_ns"} <= {*frame.columns}
+    }
 
 
 def _write(file: Path, frame: pl.DataFrame) -> None:

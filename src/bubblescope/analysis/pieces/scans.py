@@ -251,43 +251,60 @@ def third(job: OfPart) -> Third:
 class Keeps(Protocol):
     """Keeps what was worked out of a part where it was worked out; it is sent there with the part."""
 
-    def __call__(self, own: Own, gaps: Sequence[pl.DataFrame]) -> Any:
+    def __call__(self, own: Own, explained: Explained | None) -> Any:
         """Return what is to be known of it where it is asked for.
 
         Args:
             own: The part.
-            gaps: Those of its ledger, as `bubblescope.analysis.idle.ledger.laid_out` yields them; none
-                if it has no ledger.
+            explained: Why ranks are idle in it; None if that was not looked at.
         """
 
 
 class Own(NamedTuple):
-    """What of a part is its own, and what it was looked at with.
+    """What of a part is its own.
 
     Attributes:
         number: Of the part.
         timeline: The part as it is, told of the run.
         around: What else ranks were in meanwhile; of what overlaps its tasks on their lanes, all that
             overlaps that too, and so on, as far as it began earlier.
-        part: What was replayed.
-        mine: Of each of the tasks of `part`, which of those of `timeline` it is; null for none.
     """
 
     number: int
     timeline: Timeline
     around: Timeline
+
+    @classmethod
+    def of(cls, job: OfPart) -> Self:
+        """Take a part as it is, and what else ranks were in."""
+        timeline = told(job.pieces.part(job.number), job.told)
+        from_ns, end_ns = timeline.start_ns, timeline.end_ns
+        around = job.pieces.around(job.number, from_ns, end_ns)
+        while (earlier_ns := _begun_ns(timeline.tasks, around.tasks, from_ns)) < from_ns:
+            from_ns = earlier_ns
+            around = job.pieces.around(job.number, from_ns, end_ns)
+        return cls(job.number, timeline, around)
+
+
+class Explained(NamedTuple):
+    """Why ranks are idle in a part, and by what that is known.
+
+    Attributes:
+        gaps: Those of its ledger, as `bubblescope.analysis.idle.ledger.laid_out` yields them; none if
+            it has no ledger.
+        part: What was replayed.
+        mine: Of each of the tasks of `part`, which of those of the part's own timeline it is; null for
+            none.
+    """
+
+    gaps: Sequence[pl.DataFrame]
     part: Timeline
     mine: pl.Series
 
     @classmethod
-    def of(cls, job: OfPart, part: Timeline, around: Timeline) -> Self:
-        """Tell what is whose, of what `OfPart.surrounded` returned."""
-        timeline = told(job.pieces.part(job.number), job.told)
-        from_ns = timeline.start_ns
-        while (earlier_ns := _begun_ns(timeline.tasks, around.tasks, from_ns)) < from_ns:
-            from_ns = earlier_ns
-            around = job.pieces.around(job.number, from_ns, timeline.end_ns)
-        return cls(job.number, timeline, around, part, _rows_in(timeline.tasks, part.tasks))
+    def of(cls, own: Own, part: Timeline, gaps: Sequence[pl.DataFrame]) -> Self:
+        """Tell what of what was replayed is the part's own."""
+        return cls(gaps, part, _rows_in(own.timeline.tasks, part.tasks))
 
 
 def _begun_ns(own: pl.DataFrame, around: pl.DataFrame, from_ns: int) -> int:
@@ -389,14 +406,14 @@ def fourth(job: OfPart) -> Fourth:
     bare = None if best is None else (best.steps, best.own, best.imputed)
     found = Counterfactuals.of(part, recognition, more.known) if more.known is not None else None
     if found is None:
-        kept = more.keeps and more.keeps(Own.of(job, part, around), ())
+        kept = _kept(more.keeps, job, part, ())
         lost = Lost.of(part, () if more.pipelined else None) if more.explained else None
         return Fourth(bare, None, None, None, lost, None, kept=kept)
     entries, stretches = Entries.of(found)
     if not more.explained and more.keeps is None:
         return Fourth(bare, entries, None, None, None, None)
     gaps = list(laid_out(Replays(found, stretches)))
-    kept = more.keeps and more.keeps(Own.of(job, part, around), gaps)
+    kept = _kept(more.keeps, job, part, gaps)
     if not more.explained:
         return Fourth(bare, entries, None, None, None, None, kept=kept)
     return Fourth(
@@ -409,6 +426,20 @@ def fourth(job: OfPart) -> Fourth:
         counted(gaps),
         kept,
     )
+
+
+def _kept(keeps: Keeps | None, job: OfPart, part: Timeline, gaps: Sequence[pl.DataFrame]) -> Any:
+    """Have a part kept that was replayed, if anybody asked for that."""
+    if keeps is None:
+        return None
+    own = Own.of(job)
+    return keeps(own, Explained.of(own, part, gaps))
+
+
+def unexplained(job: OfPart) -> Any:
+    """Keep a part that is not replayed; `more` is what keeps it."""
+    keeps: Keeps = job.more
+    return keeps(Own.of(job), None)
 
 
 class Spans(NamedTuple):

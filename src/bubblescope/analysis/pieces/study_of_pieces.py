@@ -112,6 +112,7 @@ def study_of(
     also: Sequence[Plan] = (),
     explained: bool = True,
     replayed: int | None = None,
+    only: Sequence[int] | None = None,
     keeping: Callable[[Overview], scans.Keeps] | None = None,
     measures: Stored | None = None,
     then: Callable[[Found], Answer] = _itself,
@@ -128,8 +129,9 @@ def study_of(
         replayed: Of how many tasks whole steps are replayed, about, evenly from the first to the last,
             where the run has several times as many; all if None. What replays tell is then of these
             steps (`bubblescope.analysis.rates.BubbleRates.replayed`).
+        only: The parts that are replayed, instead; nothing is kept of the others.
         keeping: Returns what is to keep what is worked out of each part, given how much there is of
-            the run; None if nothing is kept.
+            the run; None if nothing is kept. Of parts that are not replayed that is what they are.
         measures: What was measured of all of its steps before, by `measure`; None if nothing was.
         then: What is wanted of it, worked out where looks are taken; all of it by default.
 
@@ -137,7 +139,7 @@ def study_of(
         Whatever an engine, a part or `then` raises.
     """
     study = _Study(pieces, run, folder, None if also else measures)
-    return study.answered(also, keeping, then, explained=explained, replayed=replayed)
+    return study.answered(also, keeping, then, explained=explained, replayed=replayed, only=only)
 
 
 def measure(
@@ -230,7 +232,7 @@ class _Study(Looking):
         if self.ask(_is_measured, self._measures):
             return
         self.told, alone = self.put(_alone, self.pieces, self.look(scans.first))
-        asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, None)
+        asked: _Asked = self.ask(_asked, self.pieces, self.told, alone)
         self.tell_pipelines()
         _, rated = self._rated(alone, asked, ())
         whole = None
@@ -256,25 +258,31 @@ class _Study(Looking):
         *,
         explained: bool,
         replayed: int | None,
+        only: Sequence[int] | None,
     ) -> Answer:
         """Look until all is known; see `study_of`."""
         known, alone, measured, wall = self.put(_measured_before, self.pieces, self._measures)
         if not measured.nothing:
             self.told = known
-            asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, replayed)
-            self.make_ready(asked.sampled)
+            asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, replayed, only)
+            every = keeping is not None and only is None
+            self.make_ready(None if every else asked.sampled)
             choice = self._choice(asked.telling, also)
             self.told, *made = self.put(_rated_before, self.pieces, self.told, choice, measured)
             rated = _Rated(*made)
         else:
             self.told, alone = self.put(_alone, self.pieces, self.look(scans.first))
-            asked = self.ask(_asked, self.pieces, self.told, alone, replayed)
+            asked = self.ask(_asked, self.pieces, self.told, alone, replayed, only)
             self.tell_pipelines()
             choice, rated = self._rated(alone, asked, also)
         more = self._replayed(choice, rated, asked.sampled, explained=explained)
         keeps = keeping and keeping(self.ask(_overview, alone))
         before = None if wall.nothing else [wall]
         found = self._looked_at(alone, asked, rated, more._replace(keeps=keeps), before)
+        beside = []
+        if keeps is not None and asked.sampled is not None and only is None:
+            others = sorted({*range(len(self.parts))} - {*asked.sampled})
+            beside = self.look(scans.unexplained, keeps, others)
         given = (
             self.pieces,
             self.told,
@@ -282,6 +290,7 @@ class _Study(Looking):
             asked.sampled,
             rated,
             found,
+            beside,
             more.pipelined,
             explained,
         )
@@ -417,19 +426,28 @@ def _rated_before(
     )
 
 
-def _asked(pieces: Pieces, known: scans.Told, alone: Alone, replayed: int | None) -> _Asked:
+def _asked(
+    pieces: Pieces,
+    known: scans.Told,
+    alone: Alone,
+    replayed: int | None = None,
+    only: Sequence[int] | None = None,
+) -> _Asked:
     overview = alone.overview
     step = overview.typical(common_clock=pieces.run.common_clock)
     typical = None
     if step is not None:
         ranks = evenly(overview.order(pieces.ranks), DRAWN)["rank"].to_list()
         typical = scans.Drawn(ranks, step["start_ns"], step["end_ns"])
+    sampled = None if only is None else [*only]
+    if replayed is not None:
+        sampled = _sampled(pieces, known, overview.tasks, replayed)
     return _Asked(
         telling_steps(known[step_facts], known[seen].passes),
         alone.lengths.middles(),
         typical,
         bool(alone.spent.by_step.height),
-        None if replayed is None else _sampled(pieces, known, overview.tasks, replayed),
+        sampled,
     )
 
 
@@ -567,6 +585,7 @@ def _concluded(
     sampled: Sequence[int] | None,
     rated: _Rated,
     found: _Replays,
+    beside: Sequence[Any],
     pipelined: bool,
     explained: bool,
 ) -> Answer:
@@ -595,7 +614,7 @@ def _concluded(
         shares=None,
         evidence=None,
         gaps=None,
-        kept=[one.kept for one in fourth],
+        kept=_in_order([one.kept for one in fourth], sampled, beside),
     )
     if explained and ledger is not None:
         shown = [one.evidence for one in fourth if one.evidence is not None]
@@ -606,6 +625,17 @@ def _concluded(
             gap_count=sum(one.gap_count for one in fourth),
         )
     return then(every)
+
+
+def _in_order(
+    kept: Sequence[Any], sampled: Sequence[int] | None, beside: Sequence[Any]
+) -> list[Any]:
+    """Return what was kept of parts in their order: of those that were replayed, and of the others."""
+    if sampled is None or not beside:
+        return [*kept]
+    of_part = dict(zip(sampled, kept, strict=True))
+    others = iter(beside)
+    return [of_part[at] if at in of_part else next(others) for at in range(len(kept) + len(beside))]
 
 
 def _wall(found: _Replays) -> WallClock | None:

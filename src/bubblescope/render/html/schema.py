@@ -23,6 +23,7 @@ TableName = Literal[
 Span = Literal["pipeline phase", "step", "capture"]
 StandingName = Literal["odd", "waits", "alike"]
 TableInSight = Literal["tasks", "gaps", "links", "kernels", "communication"]
+Idle = Literal["explained", "closer", "unknown", "elsewhere"]
 
 SearchColumn = Literal[
     "rank",
@@ -594,6 +595,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         complete: Whether it is all of what is in sight.
+        unexplained: Parts of the run, by number, of which it is not known yet why ranks are idle.
         rows: How many tasks each of the head's rows has here.
         gaps: How many gaps each rank has here.
         kernels: How many kernels each row of them has here.
@@ -602,11 +604,24 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     complete: bool
+    unexplained: list[int]
     rows: list[int]
     gaps: list[int]
     kernels: list[int]
     columns: dict[TableInSight, list[Column]]
     sizes: dict[TableInSight, int]
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server answers to who asks why ranks are idle in what is in sight.
+
+    Attributes:
+        idle: "explained" where that is known now of more of the parts that were named, "closer" where
+            too many are in sight at once, "unknown" where it cannot be worked out, "elsewhere" where
+            none of them is in sight.
+    """
+
+    idle: Idle
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -645,11 +660,19 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server's search found: of what, how many, and the first of them by their number."""
+    """What a server's search found.
+
+    Attributes:
+        what: Of what.
+        count: How many.
+        ids: The first of them, by their number.
+        unexplained: Steps that were left out, because it is not known why ranks are idle in them.
+    """
 
     what: Literal["task", "gap"]
     count: int
     ids: list[int]
+    unexplained: int
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -686,6 +709,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         kinds: Time of each kind, on all lanes.
         tasks: How many of each kind.
         causes: Idle time of each cause.
+        unexplained: Steps in the stretch of which causes are not known.
     """
 
     ranks: int
@@ -695,6 +719,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     kinds: list[int]
     tasks: list[int]
     causes: list[int]
+    unexplained: int
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,9 +6,12 @@
     phases.parquet               tables of the whole run, likewise cells and samples
     tasks/3/7.parquet            tasks of part 3 on the ranks of batch 7, likewise gaps and links
     sums/3.parquet               what each rank did in part 3, in all
+    causes/3.parquet             how long it was idle in part 3 for which cause
     afar/1/tasks/3.parquet       tasks of part 3 on all ranks seen from afar: level 1, likewise gaps
+    explained/3.json             which gaps and links there are of part 3, of which these are all
 
-A part is some steps, a batch some ranks that stand together on the page. The index is written last.
+A part is some steps, a batch some ranks that stand together on the page. The index is written last, of
+what it says; parts are explained then or later, each by itself.
 """
 
 from __future__ import annotations
@@ -40,68 +43,98 @@ _Any = TypeVar("_Any")
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """A block: a part of the run on a batch of ranks.
+    """The tasks of a block: of a part of the run on a batch of ranks.
 
     Attributes:
-        tasks, gaps, links: How many it has; links are where their source is.
-        start_ns, end_ns: From the first start to the last end of tasks and gaps; None without any.
+        tasks: How many it has.
+        start_ns, end_ns: From the first start to the last end; None without any.
     """
 
     tasks: Amount
-    gaps: Amount
-    links: Amount
     start_ns: Time | None = None
     end_ns: Time | None = None
 
     def overlaps(self, start_ns: float, end_ns: float) -> bool:
         """Say whether anything of it may be in a stretch of time."""
-        if self.start_ns is None or self.end_ns is None:
-            return False
-        return self.start_ns < end_ns and self.end_ns > start_ns
+        return _overlap(self.start_ns, self.end_ns, start_ns, end_ns)
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of the run.
+    """The tasks of a part of the run.
 
     Attributes:
         cells: One for each batch.
         codes: Number among the page's names of each of those that tasks of the part have.
-        afar: How many pieces its tasks and its gaps are at each level; none where that is not known.
+        afar: How many pieces its tasks are at each level.
+        steps: How many steps it has.
     """
 
     cells: tuple[Cell, ...]
     codes: tuple[Place, ...]
-    afar: tuple[tuple[Amount, Amount], ...] = ()
+    afar: tuple[Amount, ...]
+    steps: Amount
 
-    def pieces(self, level: int, *, gaps: bool) -> int:
-        """Return how many pieces it is at a level, with those of gaps or without."""
-        tasks, idle = self.afar[level] if level < len(self.afar) else (self.tasks, self.gaps)
-        return tasks + idle if gaps else tasks
-
-    def share(self, start_ns: float, end_ns: float) -> float:
-        """Return how much of its time lies in a stretch of time, as a share, about."""
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """From the first start to the last end; nothing of a part without tasks."""
         starts = [cell.start_ns for cell in self.cells if cell.start_ns is not None]
         ends = [cell.end_ns for cell in self.cells if cell.end_ns is not None]
-        if not starts or not ends:
-            return 0.0
-        first, last = min(starts), max(ends)
-        return max(0.0, min(end_ns, last) - max(start_ns, first)) / max(1, last - first)
+        return min(starts, default=0), max(ends, default=0)
+
+    def within_ns(self, start_ns: float, end_ns: float) -> float:
+        """Return how much of its time lies in a stretch of time."""
+        first, last = self.span_ns
+        return max(0.0, min(end_ns, last) - max(start_ns, first))
+
+    def share(self, start_ns: float, end_ns: float) -> float:
+        """Return the same as a share of its time, about."""
+        first, last = self.span_ns
+        return self.within_ns(start_ns, end_ns) / max(1, last - first)
 
     @property
     def tasks(self) -> int:
         """How many tasks it has."""
         return sum(cell.tasks for cell in self.cells)
 
-    @property
-    def gaps(self) -> int:
-        """How many gaps it has."""
-        return sum(cell.gaps for cell in self.cells)
+
+class Idling(msgspec.Struct, frozen=True):
+    """The idle time of a block.
+
+    Attributes:
+        gaps, links: How many it has; links are where their source is.
+        start_ns, end_ns: From the first start to the last end of gaps; None without any.
+    """
+
+    gaps: Amount
+    links: Amount
+    start_ns: Time | None = None
+    end_ns: Time | None = None
+
+    def overlaps(self, start_ns: float, end_ns: float) -> bool:
+        """Say whether any gap of it may be in a stretch of time."""
+        return _overlap(self.start_ns, self.end_ns, start_ns, end_ns)
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """Why ranks are idle in a part of the run.
+
+    Attributes:
+        cells: One for each batch.
+        afar: How many pieces its gaps are at each level.
+    """
+
+    cells: tuple[Idling, ...]
+    afar: tuple[Amount, ...]
+
+
+def _overlap(first_ns: int | None, last_ns: int | None, start_ns: float, end_ns: float) -> bool:
+    return first_ns is not None and last_ns is not None and first_ns < end_ns and last_ns > start_ns
 
 
 class Index(msgspec.Struct, frozen=True):
     """Which blocks there are.
 
-    Tasks are numbered part by part, within one in the order of the page, and so are gaps.
+    Tasks are numbered part by part, within one in the order of the page.
 
     Attributes:
         schema: `SCHEMA`.
@@ -126,12 +159,6 @@ class Index(msgspec.Struct, frozen=True):
         """How many ranks there are."""
         return self.batches[-1]
 
-    def pieces(self, level: int, start_ns: float, end_ns: float, *, gaps: bool) -> float:
-        """Return of how many pieces a stretch of time is at a level, about, with gaps or without."""
-        return sum(
-            part.share(start_ns, end_ns) * part.pieces(level, gaps=gaps) for part in self.parts
-        )
-
     def batch_of(self, position: int) -> int:
         """Return the batch that a rank is in."""
         return bisect_right(self.batches, position) - 1
@@ -150,10 +177,24 @@ def block_file(table: str, part: int, batch: int) -> str:
 def sums_file(part: int) -> str:
     """Return the file of what ranks did in a part.
 
-    Its columns are position, start_ns and end_ns (of the rank's tasks and gaps in the part), busy_ns
-    (of its compute lane), and by kind and cause those that `spent`, `counted` and `idle` name.
+    Its columns are position, start_ns and end_ns (of the rank's tasks in the part), busy_ns (of its
+    compute lane), and by kind those that `spent` and `counted` name.
     """
     return f"sums/{part}.parquet"
+
+
+def causes_file(part: int) -> str:
+    """Return the file of how long ranks were idle in a part.
+
+    Its columns are position, start_ns and end_ns (of the rank's gaps in the part), and by cause those
+    that `idle` names.
+    """
+    return f"causes/{part}.parquet"
+
+
+def explained_file(part: int) -> str:
+    """Return the file that says which gaps and links there are of a part."""
+    return f"explained/{part}.json"
 
 
 def spent(kind: str) -> str:
@@ -216,6 +257,27 @@ class Levels(msgspec.Struct, frozen=True):
             )
         return found
 
+    def explained(self, part: int, index: Index) -> Explained | None:
+        """Return which gaps and links there are of a part; None if it is not explained.
+
+        Raises:
+            SourceError: The file is damaged.
+        """
+        file = explained_file(part)
+        try:
+            self.store.read(self.name(file))
+        except OSError:
+            return None
+        found: Explained = self._decoded(file, Explained)
+        batches, levels = len(index.batches) - 1, len(index.widths_ns)
+        if (len(found.cells), len(found.afar)) != (batches, levels):
+            raise SourceError(
+                self.store.place(self.name(file)),
+                f"does not hold what the index says; remove the folder {self.folder} of the dataset, "
+                "and its levels are made anew",
+            )
+        return found
+
     def told(self) -> Told:
         """Return what the page tells of the whole run.
 
@@ -248,6 +310,7 @@ def _sound(index: Index) -> bool:
         and edges[0] == 0
         and all(one < other for one, other in pairwise(edges))
         and all(len(part.cells) == len(edges) - 1 for part in index.parts)
+        and all(len(part.afar) == len(index.widths_ns) for part in index.parts)
         and all(index.widths_ns)
         and all(0 <= row.rank < index.ranks and row.first == row.to == 0 for row in index.rows)
     )

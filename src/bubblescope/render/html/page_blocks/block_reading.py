@@ -25,11 +25,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from bubblescope.model.arrays import Ints
-    from bubblescope.render.html.page_blocks.block_files import Index, Levels, Part
+    from bubblescope.render.html.page_blocks.block_files import (
+        Cell,
+        Explained,
+        Idling,
+        Index,
+        Levels,
+    )
 
 _HELD_BYTES: Final = 256 << 20
 """Of blocks that were read last."""
 _EVER: Final = 1e30
+_GAPS: Final = 1 << 32
+"""Numbers of gaps that a part has, whether it is explained yet or not: more than there can be."""
 
 TASKS: Final[dict[str, Any]] = {
     "position": pl.UInt32,
@@ -59,6 +67,10 @@ _FILES: Final[dict[str, dict[str, Any]]] = {
         "position": pl.UInt32,
         **dict.fromkeys(("start_ns", "end_ns", "busy_ns"), pl.Int64),
         **{column(kind.value): pl.Int64 for kind in Kind for column in (spent, counted)},
+    },
+    "causes": {
+        "position": pl.UInt32,
+        **dict.fromkeys(("start_ns", "end_ns"), pl.Int64),
         **{idle(cause.value): pl.Int64 for cause in Cause},
     },
     "afar gaps": {"position": pl.UInt32, "cause": GAPS["cause"], **_SEEN},
@@ -78,7 +90,7 @@ class BlockReader:
 
     Attributes:
         index: Which there are.
-        firsts: Number of the first task and gap of each part, by table, and how many there are in all.
+        firsts: Number of the first task and gap of each part, by table, and one that is past all.
 
     Args:
         levels: Where they lie.
@@ -87,14 +99,49 @@ class BlockReader:
 
     def __init__(self, levels: Levels, index: Index) -> None:
         self.index = index
+        parts = index.parts
         self.firsts = {
-            "tasks": _before(part.tasks for part in index.parts),
-            "gaps": _before(part.gaps for part in index.parts),
+            "tasks": np.cumsum([0, *(part.tasks for part in parts)]),
+            "gaps": np.arange(len(parts) + 1) * _GAPS,
         }
         self._levels = levels
+        self._explained: dict[int, Explained] = {}
         self._held: OrderedDict[str, pl.DataFrame] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
+
+    def explained(self, part: int) -> Explained | None:
+        """Return which gaps and links there are of a part; None as long as it is not explained."""
+        if part not in self._explained:
+            found = self._levels.explained(part, self.index)
+            if found is None:
+                return None
+            self._explained[part] = found
+        return self._explained[part]
+
+    def during(self, start_ns: float, end_ns: float) -> list[int]:
+        """Return the parts that have tasks in a stretch of time."""
+        return [
+            number
+            for number, part in enumerate(self.index.parts)
+            if any(cell.overlaps(start_ns, end_ns) for cell in part.cells)
+        ]
+
+    def cell(self, table: str, at: Address) -> Cell | Idling | None:
+        """Return what a block has: tasks, or gaps and links; None if it is not explained."""
+        if table == "tasks":
+            return self.index.parts[at.part].cells[at.batch]
+        found = self.explained(at.part)
+        return None if found is None else found.cells[at.batch]
+
+    def pieces(self, level: int, start_ns: float, end_ns: float, *, gaps: bool) -> float:
+        """Return of how many pieces a stretch of time is at a level, about, with gaps or without."""
+        found = 0.0
+        for number, part in enumerate(self.index.parts):
+            share = part.share(start_ns, end_ns)
+            explained = self.explained(number) if gaps and share else None
+            found += share * (part.afar[level] + (explained.afar[level] if explained else 0))
+        return found
 
     def batches(self, wanted: Ints) -> Iterator[tuple[int, Ints]]:
         """Yield the batches that some ranks are in, each with those of them."""
@@ -104,15 +151,21 @@ class BlockReader:
                 yield batch, wanted[low:high]
 
     def addresses(
-        self, batches: Iterable[int], start_ns: float = -_EVER, end_ns: float = _EVER
+        self,
+        table: Literal["tasks", "gaps"],
+        batches: Iterable[int],
+        start_ns: float = -_EVER,
+        end_ns: float = _EVER,
     ) -> list[Address]:
-        """Return the blocks that have something in a stretch of time."""
-        return [
-            Address(number, batch)
-            for batch in batches
-            for number, part in enumerate(self.index.parts)
-            if part.cells[batch].overlaps(start_ns, end_ns)
-        ]
+        """Return the blocks that have some of a table in a stretch of time."""
+        found = []
+        for batch in batches:
+            for number in range(len(self.index.parts)):
+                at = Address(number, batch)
+                cell = self.cell(table, at)
+                if cell is not None and cell.overlaps(start_ns, end_ns):
+                    found.append(at)
+        return found
 
     def tasks(self, batch: int, start_ns: float, end_ns: float, ranks: Ints) -> pl.DataFrame:
         """Return the tasks of ranks of a batch in a stretch of time; those of a part stand together."""
@@ -122,13 +175,13 @@ class BlockReader:
         def own(at: Address) -> pl.DataFrame:
             return self.block("tasks", at).filter(here)
 
-        blocks = at_once(own, self.addresses([batch], start_ns, end_ns))
+        blocks = at_once(own, self.addresses("tasks", [batch], start_ns, end_ns))
         return pl.concat([none_of("tasks"), *blocks], how="diagonal")
 
     def gaps(self, batch: int, start_ns: float, end_ns: float, ranks: Ints) -> pl.DataFrame:
         """Return the gaps of ranks of a batch in a stretch of time, in the order of the page."""
         here = (pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)
-        chosen = self.addresses([batch], start_ns, end_ns)
+        chosen = self.addresses("gaps", [batch], start_ns, end_ns)
         return self.gaps_of(chosen, pl.col("position").is_in(ranks.tolist())).filter(here)
 
     def gaps_of(self, chosen: Sequence[Address], *ours: pl.Expr) -> pl.DataFrame:
@@ -142,10 +195,10 @@ class BlockReader:
             ours: What holds for the ranks that are wanted; all are if left out.
         """
         near = {*chosen}
-        for part, batch in chosen:
-            cell = self.index.parts[part].cells[batch]
-            if cell.start_ns is not None and cell.end_ns is not None:
-                near |= {*self.addresses([batch], cell.start_ns, cell.end_ns)}
+        for at in chosen:
+            cell = self.cell("gaps", at)
+            if cell is not None and cell.start_ns is not None and cell.end_ns is not None:
+                near |= {*self.addresses("gaps", [at.batch], cell.start_ns, cell.end_ns)}
 
         def block(at: Address) -> pl.DataFrame:
             return self.block("gaps", at).filter(*ours).with_columns(own=pl.lit(at in chosen))
@@ -163,14 +216,14 @@ class BlockReader:
 
     def block(self, table: str, at: Address) -> pl.DataFrame:
         """Return a table of a block, whose tasks and gaps are numbered as those of the run are."""
-        cells = self.index.parts[at.part].cells
-        if not getattr(cells[at.batch], table):
+        cell = self.cell(table, at)
+        if cell is None or not getattr(cell, table):
             return none_of(table)
         rows = self.read(block_file(table, at.part, at.batch), table)
         first_task = self.firsts["tasks"][at.part]
         if table == "links":
             return rows.select((pl.col(LINKS) + first_task).cast(pl.Int64))
-        before = sum(getattr(cell, table) for cell in cells[: at.batch])
+        before = sum(self.counts(table, at.part)[: at.batch])
         if table == "gaps":
             number = self.firsts["gaps"][at.part] + before
             return rows.with_columns(
@@ -186,6 +239,15 @@ class BlockReader:
             id=pl.int_range(pl.len(), dtype=pl.Int64) + number,
             task=pl.int_range(pl.len(), dtype=pl.Int64) + number,
         )
+
+    def counts(self, table: str, part: int) -> list[int]:
+        """Return how many of a table each block of a part has."""
+        of = self.index.parts[part] if table == "tasks" else self.explained(part)
+        return [] if of is None else [getattr(cell, table) for cell in of.cells]
+
+    def batches_of(self, table: str, part: int, rows: Ints) -> Ints:
+        """Return the batch that each of some rows of a part's table is in."""
+        return np.searchsorted(np.cumsum(self.counts(table, part)), rows, "right")
 
     def read(self, file: str, table: str | None = None) -> pl.DataFrame:
         """Return a table's file, or one of the whole run; those that were read last are kept.
@@ -239,17 +301,6 @@ class BlockReader:
         return bool(most is not None and most < self.index.ranks)
 
 
-def batches_of(part: Part, table: Literal["tasks", "gaps"], rows: Ints) -> Ints:
-    """Return the batch that each of some rows of a part's table is in."""
-    counts = [getattr(cell, table) for cell in part.cells]
-    return np.searchsorted(np.cumsum(counts), rows, "right")
-
-
 def none_of(table: str) -> pl.DataFrame:
     """Return a block's table without rows."""
     return pl.DataFrame(schema={"tasks": TASKS, "gaps": PLACED_GAPS, "links": LINKS}[table])
-
-
-def _before(counts: Iterable[int]) -> Ints:
-    """Return how many there are before each, and in all."""
-    return np.cumsum([0, *counts])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from bubblescope.render.html.packing import (
 from bubblescope.render.html.page_blocks import block_files
 from bubblescope.render.html.page_blocks.block_files import (
     Cell,
+    Idling,
     afar_file,
     block_file,
     overview_columns,
@@ -33,10 +35,10 @@ from bubblescope.render.html.page_blocks.block_files import (
 from bubblescope.render.html.serve.windows import Drawn, Sight, chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from bubblescope.analysis.overview import Overview
-    from bubblescope.analysis.pieces.scans import Own
+    from bubblescope.analysis.pieces.scans import Explained, Own
     from bubblescope.analysis.rank_standing import Alike
     from bubblescope.model.arrays import Ints
     from bubblescope.render.html.page_blocks.block_files import Levels
@@ -85,7 +87,7 @@ class Kept(NamedTuple):
     """
 
     cells: list[Cell]
-    afar: list[tuple[int, int]]
+    afar: list[int]
     names: list[str]
     rows: pl.DataFrame
     phases: pl.DataFrame
@@ -95,8 +97,8 @@ class Kept(NamedTuple):
     standing: tuple[Alike, pl.DataFrame] | None
 
 
-class Keeping(NamedTuple):
-    """Writes the blocks of a part; see `bubblescope.analysis.pieces.scans.Keeps`.
+class Page(NamedTuple):
+    """Where and how the blocks of a page are written.
 
     Attributes:
         levels: Where to.
@@ -104,7 +106,6 @@ class Keeping(NamedTuple):
         batches: As of `block_files.Index`.
         origin_ns: Where the page begins.
         widths_ns: Of each level.
-        telling: The part that tells how ranks stand.
     """
 
     levels: Levels
@@ -112,80 +113,40 @@ class Keeping(NamedTuple):
     batches: tuple[int, ...]
     origin_ns: int
     widths_ns: tuple[int, ...]
-    telling: int
 
-    def __call__(self, own: Own, gaps: Sequence[pl.DataFrame]) -> Kept:
-        """Write what a part shows, and return what is known of it."""
-        timeline = own.timeline
-        tasks, names = arranged_among(timeline.tasks, own.around.tasks, self.ranks)
-        budget = pl.concat([timeline.budget, own.around.budget])
-        sums = sums_in_tasks(tasks, budget) if budget.height else {}
-        tasks = tasks.with_columns(**sums)
-        at = np.full(timeline.tasks.height + 1, _NOBODY, np.int64)
-        at[tasks["task"].to_numpy()] = np.arange(tasks.height)
-        # Of each task of what was replayed, its place among those of the page.
-        place = np.append(at[own.mine.fill_null(_NOBODY).to_numpy()], _NOBODY)
-        idle = gaps_in_order(gaps, self.ranks)
-        idle = idle.with_columns(
-            task=_placed(idle["task"], place), root=_placed(idle["root"], place)
-        )
-        links = links_of(own.part).select(
-            source=_placed_in("source", place), target=_placed_in("target", place)
-        )
-        links = links.drop_nulls().sort("source", "target")
-        kept = tasks.select(*_KEPT, *sums)
-        cells = self._blocks(own.number, kept, idle, links)
-        afar, ran, waited = [], kept, idle
+    def arranged(self, own: Own) -> tuple[pl.DataFrame, list[str]]:
+        """Return the tasks of a part in the order of the page, and their names."""
+        return arranged_among(own.timeline.tasks, own.around.tasks, self.ranks)
+
+    def edges(self, positions: pl.Series) -> Ints:
+        """Return where batches begin among rows that are sorted by their positions, and the end."""
+        return np.searchsorted(positions.to_numpy(), np.array(self.batches))
+
+    def write_batches(self, table: str, number: int, frame: pl.DataFrame, edges: Ints) -> None:
+        """Write a table of a part batch by batch."""
+        for batch, (first, last) in enumerate(pairwise(edges.tolist())):
+            if first < last:
+                self.write(frame[first:last], block_file(table, number, batch))
+
+    def write_afar(
+        self, table: str, number: int, frame: pl.DataFrame, row: Sequence[str], code: str
+    ) -> list[int]:
+        """Write what is seen of a part from afar, level by level, and return how many pieces it is.
+
+        Args:
+            table: Of tasks or gaps.
+            number: Of the part.
+            frame: The table.
+            row: Columns that tell its rows on the page apart.
+            code: What is told apart within them.
+        """
+        pieces = []
         for level, width_ns in enumerate(self.widths_ns):
             # Pieces of a level lie within those of the next, so that it can be made of them.
-            ran = self._afar(ran, TASK_ROW, "kind", width_ns)
-            self._write(ran, afar_file(level, "tasks", own.number))
-            waited = self._afar(waited, ("position",), "cause", width_ns)
-            self._write(waited, afar_file(level, "gaps", own.number))
-            afar.append((ran.height, waited.height))
-        self._write(_sums(kept, idle), block_files.sums_file(own.number))
-        computing = kept.filter(pl.col("lane") == Lane.COMPUTE.value)
-        spent = computing.group_by("kind").agg(spent_ns=_LENGTH.sum())
-        told = own.number == self.telling
-        return Kept(
-            cells=cells,
-            afar=afar,
-            names=names,
-            rows=kept.select(TASK_ROW).unique(),
-            phases=phases(timeline.tasks),
-            spent=spent,
-            microbatches=most_of(kept, "microbatch"),
-            chunks=most_of(kept, "chunk"),
-            standing=(alike(timeline), spread_of(timeline.tasks)) if told else None,
-        )
-
-    def _blocks(
-        self, number: int, tasks: pl.DataFrame, gaps: pl.DataFrame, links: pl.DataFrame
-    ) -> list[Cell]:
-        """Write a part batch by batch; both frames are in the order of the page."""
-        edges = np.array(self.batches)
-        task_at = np.searchsorted(tasks["position"].to_numpy(), edges)
-        gap_at = np.searchsorted(gaps["position"].to_numpy(), edges)
-        link_at = np.searchsorted(links["source"].to_numpy(), task_at)
-        cells = []
-        for batch in range(len(edges) - 1):
-            own = {
-                name: frame[int(where[batch]) : int(where[batch + 1])]
-                for name, frame, where in (
-                    ("tasks", tasks, task_at),
-                    ("gaps", gaps, gap_at),
-                    ("links", links, link_at),
-                )
-            }
-            for name, frame in own.items():
-                if frame.height:
-                    self._write(frame, block_file(name, number, batch))
-            times = pl.concat(
-                [own[name].select("start_ns", "end_ns") for name in ("tasks", "gaps")]
-            )
-            edge = times.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-            cells.append(Cell(*(frame.height for frame in own.values()), *edge))
-        return cells
+            frame = self._afar(frame, row, code, width_ns)
+            self.write(frame, afar_file(level, table, number))
+            pieces.append(frame.height)
+        return pieces
 
     def _afar(
         self, frame: pl.DataFrame, row: Sequence[str], code: str, width_ns: int
@@ -214,7 +175,8 @@ class Keeping(NamedTuple):
             id=pl.Series(ids, dtype=pl.Int64),
         )
 
-    def _write(self, frame: pl.DataFrame, file: str) -> None:
+    def write(self, frame: pl.DataFrame, file: str) -> None:
+        """Write a table."""
         whole = io.BytesIO()
         # A block is read as a whole: nobody asks for statistics, and packing it harder saves little.
         frame.write_parquet(whole, compression_level=1, statistics=False)
@@ -222,18 +184,112 @@ class Keeping(NamedTuple):
             self.levels.store.write(self.levels.name(file), content)
 
 
-def _sums(tasks: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Return what each rank did in a part, as of `sums_file`; both are in the page's order."""
-    edges = pl.concat([frame.select("position", "start_ns", "end_ns") for frame in (tasks, gaps)])
-    found = edges.group_by("position").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+class Keeping(NamedTuple):
+    """Writes the blocks of a part; see `bubblescope.analysis.pieces.scans.Keeps`.
+
+    Attributes:
+        page: Of which page.
+        telling: The part that tells how ranks stand.
+    """
+
+    page: Page
+    telling: int
+
+    def __call__(self, own: Own, explained: Explained | None) -> Kept:
+        """Write what a part shows, and return what is known of it."""
+        page, timeline = self.page, own.timeline
+        tasks, names = page.arranged(own)
+        budget = pl.concat([timeline.budget, own.around.budget])
+        sums = sums_in_tasks(tasks, budget) if budget.height else {}
+        if explained is not None:
+            explain(page, own.number, tasks, explained)
+        kept = tasks.with_columns(**sums).select(*_KEPT, *sums)
+        edges = page.edges(kept["position"])
+        page.write_batches("tasks", own.number, kept, edges)
+        afar = page.write_afar("tasks", own.number, kept, TASK_ROW, "kind")
+        page.write(_sums(kept), block_files.sums_file(own.number))
+        computing = kept.filter(pl.col("lane") == Lane.COMPUTE.value)
+        spent = computing.group_by("kind").agg(spent_ns=_LENGTH.sum())
+        told = own.number == self.telling
+        return Kept(
+            cells=[Cell(*of) for of in _extents(kept, edges)],
+            afar=afar,
+            names=names,
+            rows=kept.select(TASK_ROW).unique(),
+            phases=phases(timeline.tasks),
+            spent=spent,
+            microbatches=most_of(kept, "microbatch"),
+            chunks=most_of(kept, "chunk"),
+            standing=(alike(timeline), spread_of(timeline.tasks)) if told else None,
+        )
+
+
+class Explaining(NamedTuple):
+    """Writes why ranks are idle in a part whose blocks are there; see `Keeping`.
+
+    Attributes:
+        page: Of which page.
+    """
+
+    page: Page
+
+    def __call__(self, own: Own, explained: Explained | None) -> None:
+        """Write what a part shows."""
+        if explained is not None:
+            explain(self.page, own.number, self.page.arranged(own)[0], explained)
+
+
+def explain(page: Page, number: int, tasks: pl.DataFrame, explained: Explained) -> None:
+    """Write why ranks are idle in a part: gaps and what feeds what, by numbers of its tasks.
+
+    Args:
+        page: Of which page.
+        number: Of the part.
+        tasks: Its tasks, in the order of the page.
+        explained: What was found out about it.
+    """
+    at = np.full(tasks.height + 1, _NOBODY, np.int64)
+    at[tasks["task"].to_numpy()] = np.arange(tasks.height)
+    # Of each task of what was replayed, its place among those of the page.
+    place = np.append(at[explained.mine.fill_null(_NOBODY).to_numpy()], _NOBODY)
+    gaps = gaps_in_order(explained.gaps, page.ranks)
+    gaps = gaps.with_columns(task=_placed(gaps["task"], place), root=_placed(gaps["root"], place))
+    links = links_of(explained.part).select(
+        source=_placed_in("source", place), target=_placed_in("target", place)
+    )
+    links = links.drop_nulls().sort("source", "target")
+    task_edges, gap_edges = page.edges(tasks["position"]), page.edges(gaps["position"])
+    link_edges = np.searchsorted(links["source"].to_numpy(), task_edges)
+    page.write_batches("gaps", number, gaps, gap_edges)
+    page.write_batches("links", number, links, link_edges)
+    afar = page.write_afar("gaps", number, gaps, ("position",), "cause")
+    page.write(_causes(gaps), block_files.causes_file(number))
+    cells = tuple(
+        Idling(count, held, *span)
+        for (count, *span), held in zip(
+            _extents(gaps, gap_edges), np.diff(link_edges).tolist(), strict=True
+        )
+    )
+    page.levels.write(block_files.explained_file(number), block_files.Explained(cells, tuple(afar)))
+
+
+def _extents(frame: pl.DataFrame, edges: Ints) -> Iterator[tuple[int, int | None, int | None]]:
+    """Yield of each batch how many rows it has, their first start and last end."""
+    for first, last in pairwise(edges.tolist()):
+        rows = frame[first:last]
+        yield last - first, *rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+
+
+def _sums(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return what each rank did in a part, as of `sums_file`; tasks are in the page's order."""
+    found = _spans(tasks)
     # Tasks of several rows of a lane overlap; the time in which any runs counts once.
     computing = tasks.filter(pl.col("lane") == Lane.COMPUTE.value).sort("position", "start_ns")
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(computing, "position"))
     busy = computing.with_columns(start_ns=pl.Series(fresh_ns, dtype=pl.Int64))
     # Added up by rank and kind first, what is one of few kinds need not be looked for among all rows.
     of_kinds = tasks.group_by("position", "kind").agg(spent=_LENGTH.sum(), count=pl.len())
-    of_causes = seen(gaps).group_by("position", "cause").agg(spent=_LENGTH.sum())
-    spent, kind, cause = pl.col("spent"), pl.col("kind"), pl.col("cause")
+    spent, kind = pl.col("spent"), pl.col("kind")
     by_kind = [
         column
         for one in Kind
@@ -243,17 +299,33 @@ def _sums(tasks: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
             .alias(block_files.counted(one.value)),
         )
     ]  # fmt: skip
-    by_cause = [
-        spent.filter(cause == one.value).sum().alias(block_files.idle(one.value)) for one in Cause
-    ]
     sums = (
         busy.group_by("position").agg(busy_ns=_LENGTH.sum()),
         of_kinds.with_columns(kind.cast(pl.String)).group_by("position").agg(by_kind),
-        of_causes.with_columns(cause.cast(pl.String)).group_by("position").agg(by_cause),
     )
     for one in sums:
         found = found.join(one, on="position", how="left")
-    return found.with_columns(pl.exclude("position", "start_ns", "end_ns").fill_null(0)).sort(
+    return _filled(found)
+
+
+def _causes(gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return how long each rank was idle in a part, as of `causes_file`; likewise."""
+    of_causes = seen(gaps).group_by("position", "cause").agg(spent=_LENGTH.sum())
+    spent, cause = pl.col("spent"), pl.col("cause")
+    by_cause = [
+        spent.filter(cause == one.value).sum().alias(block_files.idle(one.value)) for one in Cause
+    ]
+    sums = of_causes.with_columns(cause.cast(pl.String)).group_by("position").agg(by_cause)
+    return _filled(_spans(gaps).join(sums, on="position", how="left"))
+
+
+def _spans(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return from when to when there is anything of each rank."""
+    return rows.group_by("position").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+
+
+def _filled(sums: pl.DataFrame) -> pl.DataFrame:
+    return sums.with_columns(pl.exclude("position", "start_ns", "end_ns").fill_null(0)).sort(
         "position"
     )
 

@@ -24,7 +24,13 @@ from bubblescope.render.html.counter_samples import counters_of
 from bubblescope.render.html.kernels import NOT_ASKED
 from bubblescope.render.html.packing import LANE, TASK_ROW, cells_of, phase_columns
 from bubblescope.render.html.page_blocks.block_files import INDEX, OVERVIEW, TOLD, Index, Part
-from bubblescope.render.html.page_blocks.block_writing import Keeping, Kept, widths
+from bubblescope.render.html.page_blocks.block_writing import (
+    Explaining,
+    Keeping,
+    Kept,
+    Page,
+    widths,
+)
 from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.summary import idle_share, opening, summary, title_of, verdict_of
 from bubblescope.render.layout import ordered_ranks
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.pieces.run_in_pieces import Pieces, Runs
     from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.analysis.rank_standing import Alike
+    from bubblescope.analysis.rates import BubbleRates
     from bubblescope.render.html.counter_samples import Counters
     from bubblescope.render.html.page_blocks.block_files import Levels
 
@@ -57,16 +64,21 @@ def make_levels(
     run: Runs,
     counters: pl.DataFrame,
     *,
+    replayed: int | None = None,
     folder: Path | None = None,
     measures: Stored | None = None,
 ) -> None:
     """Work out what the page of a run shows, and write it.
+
+    Why ranks are idle is worked out of the step that the page opens with, and of those that are
+    replayed for what it tells of the whole run; of others, `explain_part` does that.
 
     Args:
         levels: Where to.
         pieces: The run.
         run: What runs looks at its parts.
         counters: Its counters, on its clock, as of a timeline.
+        replayed: As of `bubblescope.analysis.pieces.study_of_pieces.study_of`.
         folder: As of `bubblescope.analysis.pieces.study_of_pieces.study_of`.
         measures: Likewise.
 
@@ -82,9 +94,54 @@ def make_levels(
 
     # The list is sent when the keeper is in it; who asked holds nothing that is as long as the run.
     then = partial(_laid_down, keepers, pieces.parts, counters)
-    index = study_of(pieces, run, folder=folder, keeping=keeping, measures=measures, then=then)
+    index, opens = study_of(
+        pieces, run, replayed=replayed, folder=folder, keeping=keeping, measures=measures, then=then
+    )
+    if opens is not None and levels.explained(opens, index) is None:
+        explain_part(levels, index, pieces, run, opens, folder=folder, measures=measures)
     for _ in run(_look_over, [_Looking(levels, index)]):
         levels.write(INDEX, index)
+
+
+def explain_part(
+    levels: Levels,
+    index: Index,
+    pieces: Pieces,
+    run: Runs,
+    number: int,
+    *,
+    folder: Path | None = None,
+    measures: Stored | None = None,
+) -> None:
+    """Work out why ranks are idle in a part of a run whose page is there, and write it.
+
+    It is what `why` says of the steps of the part alone, but for when they were and which schedule
+    they follow, which the whole run tells.
+
+    Args:
+        levels: Where the page lies.
+        index: Which blocks it has.
+        pieces: The run.
+        run: What runs looks at its parts.
+        number: Of the part.
+        folder: As of `make_levels`.
+        measures: Likewise.
+
+    Raises:
+        Whatever an engine or a part raises.
+        OSError: It cannot be written.
+    """
+    keeping = partial(_explaining, levels, index, pieces)
+    study_of(
+        pieces,
+        run,
+        only=[number],
+        folder=folder,
+        explained=False,
+        keeping=keeping,
+        measures=measures,
+        then=_done,
+    )
 
 
 def _laid_down(
@@ -92,8 +149,11 @@ def _laid_down(
     steps: Sequence[Collection[int]],
     counters: pl.DataFrame,
     found: Found,
-) -> Index:
-    """Write what the page tells of the run, and return which blocks there are.
+) -> tuple[Index, int | None]:
+    """Write what the page tells of the run.
+
+    Returns:
+        Which blocks there are, and which part has the step with which the page opens.
 
     Args:
         keepers: The one that wrote the blocks.
@@ -102,29 +162,33 @@ def _laid_down(
         found: What is known of the run.
     """
     [keeper] = keepers
+    page = keeper.page
     kept: Sequence[Kept] = found.kept
     # A number for each name of the run, in the order in which parts have them.
     numbers: dict[str, int] = {}
     parts = []
-    for one in kept:
+    for one, own in zip(kept, steps, strict=True):
         codes = tuple(numbers.setdefault(name, len(numbers)) for name in one.names)
-        parts.append(Part(tuple(one.cells), codes, tuple(one.afar)))
+        parts.append(Part(tuple(one.cells), codes, tuple(one.afar), len(own)))
     rows = pl.concat([one.rows for one in kept]).unique()
     rows = rows.sort(pl.col("position"), pl.col("lane").cast(LANE), pl.col("row"))
     index = Index(
         SCHEMA,
         __version__,
-        keeper.origin_ns,
-        keeper.batches,
-        keeper.widths_ns,
+        page.origin_ns,
+        page.batches,
+        page.widths_ns,
         tuple(parts),
         tuple(
             schema.Row(rank=position, lane=lane, row=row, first=0, to=0)
             for position, lane, row in rows.select(TASK_ROW).iter_rows()
         ),
     )
-    _tell(index, keeper, steps, found, kept, counters, list(numbers))
-    return index
+    told = _tell(index, keeper, steps, found, kept, counters, list(numbers))
+    if told.opening is None:
+        return index, None
+    opens = told.steps[told.opening].step
+    return index, next(at for at, own in enumerate(steps) if opens in own)
 
 
 class _Looking(NamedTuple):
@@ -142,15 +206,14 @@ def _look_over(job: _Looking) -> None:
 
 def _keeping(levels: Levels, pieces: Pieces, overview: Overview) -> Keeping:
     """Return what writes the parts of a run."""
-    bare = Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run)
-    ranks = ordered_ranks(bare).with_row_index("position").select("rank", "position")
+    ranks = _positions(pieces)
     spans = [span for span in (overview.span_ns, overview.device_ns) if span is not None]
     of = max(1, overview.tasks // max(1, len(pieces.parts)))
     each = max(1, ranks.height * A_BLOCK // of)
     by_length = overview.steps.sort(pl.col("end_ns") - pl.col("start_ns"), "step")["step"]
     typical = by_length[(len(by_length) - 1) // 2] if len(by_length) else None
     having = (number for number, steps in enumerate(pieces.parts) if typical in steps)
-    return Keeping(
+    page = Page(
         levels=levels,
         ranks=ranks,
         batches=(*range(0, ranks.height, each), ranks.height),
@@ -158,8 +221,24 @@ def _keeping(levels: Levels, pieces: Pieces, overview: Overview) -> Keeping:
         if overview.span_ns
         else min((one for one, _ in spans), default=0),
         widths_ns=widths(overview, ranks.height),
-        telling=next(having, 0),
     )
+    return Keeping(page, telling=next(having, 0))
+
+
+def _explaining(levels: Levels, index: Index, pieces: Pieces, _: Overview) -> Explaining:
+    """Return what writes why ranks are idle in the parts of a run whose blocks are there."""
+    page = Page(levels, _positions(pieces), index.batches, index.origin_ns, index.widths_ns)
+    return Explaining(page)
+
+
+def _positions(pieces: Pieces) -> pl.DataFrame:
+    """Return the ranks of a run with their positions on the page."""
+    bare = Timeline(pl.DataFrame(schema=TASK_SCHEMA), pieces.ranks, pieces.run)
+    return ordered_ranks(bare).with_row_index("position").select("rank", "position")
+
+
+def _done(_: Found) -> None:
+    """Tell nothing of a run that was looked at for what is kept of it."""
 
 
 def _tell(
@@ -170,9 +249,9 @@ def _tell(
     kept: Sequence[Kept],
     counters: pl.DataFrame,
     names: Sequence[str],
-) -> None:
-    """Write what the page tells of the whole run."""
-    levels = keeper.levels
+) -> schema.Told:
+    """Write what the page tells of the whole run, and return it."""
+    levels = keeper.page.levels
     standing, spread = next(one.standing for one in kept if one.standing is not None)
     # Of what is drawn of the run only what does not depend on how much that is, is told.
     view = _view(found, standing, spread, keeper, index)
@@ -193,7 +272,11 @@ def _tell(
         "steps": timed,
         "opening": opening(timed),
         "facts": counted(found.drawn, overview),
-        "notes": [*known["notes"], *_sampled(steps, keeper, standing)],
+        "notes": [
+            *known["notes"],
+            *_sampled(steps, keeper, standing),
+            *_explained(found.study.bubbles),
+        ],
     }
     told = schema.Told(
         **known,
@@ -232,6 +315,7 @@ def _tell(
         table.write_parquet(whole)
         with whole.getbuffer() as content:
             levels.store.write(levels.name(f"{name}.parquet"), content)
+    return told
 
 
 def _view(
@@ -240,7 +324,7 @@ def _view(
     """Return what is shown of a run, of which only the parts are there."""
     try:
         why = Explanation.of_pieces(found)
-        blocks, position = Blocks(keeper.levels, index), dict(keeper.ranks.iter_rows())
+        blocks, position = Blocks(keeper.page.levels, index), dict(keeper.page.ranks.iter_rows())
         verdict = Verdict.of_why(
             why, found.study, lambda shown: blocks.number_of(position[shown["rank"]], shown)
         )
@@ -299,5 +383,17 @@ def _sampled(steps: Sequence[Collection[int]], keeper: Keeping, standing: Alike)
     said = (
         f"which ranks are odd, and how long tasks take, was looked at in {which} of {every}; all else "
         "is of the whole run, and what-ifs are about the step in sight"
+    )
+    return [said]
+
+
+def _explained(bubbles: BubbleRates) -> list[str]:
+    """Say by which steps causes of idle time are told, if not by all."""
+    if bubbles.replayed is None:
+        return []
+    which = units.listed("step", list(bubbles.replayed))
+    said = (
+        f"why ranks were idle, and what would save how much, is told by {which} of "
+        f"{len(bubbles.per_step)}; of other steps it is worked out when they are looked at"
     )
     return [said]

@@ -31,25 +31,22 @@ from bubblescope.render.html.page_blocks.block_files import (
     Index,
     Levels,
     afar_file,
+    causes_file,
     counted,
     idle,
     overview_columns,
     spent,
     sums_file,
 )
-from bubblescope.render.html.page_blocks.block_reading import (
-    Address,
-    BlockReader,
-    batches_of,
-    none_of,
-)
+from bubblescope.render.html.page_blocks.block_reading import Address, BlockReader, none_of
 from bubblescope.render.html.page_blocks.step_questions import StepQuestions
 from bubblescope.render.html.serve.query import Reach, found_of, matching, totals
 from bubblescope.render.html.serve.resources import place_of, served_page
+from bubblescope.render.html.serve.waiting import go_on
 from bubblescope.render.html.serve.windows import Sight, Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from bubblescope.analysis.finding import Shown
     from bubblescope.model.arrays import Ints
@@ -60,6 +57,8 @@ _AT_ONCE: Final = 2_000_000
 """Tasks that are read for one answer; of more, the run is seen from afar."""
 _ORDER: Final = (*TASK_ROW, "start_ns", "end_ns")
 """The order of tasks on a page."""
+_EXPLAINED: Final = 3
+"""Parts in sight up to which it is worked out why ranks are idle in them: each takes seconds."""
 _TOP: Final = 5
 _UNKNOWN: Final = -1
 
@@ -72,6 +71,7 @@ class Blocks:
         index: Which there are; by default what the index says.
         title: Heading of the page; by default the names of the traces.
         dataset: What they were made of, where what-ifs are to be answered.
+        explain: Works out and writes why ranks are idle in a part; None if nobody can.
     """
 
     def __init__(
@@ -81,8 +81,10 @@ class Blocks:
         *,
         title: str | None = None,
         dataset: tuple[Store, Catalogue] | None = None,
+        explain: Callable[[int], None] | None = None,
     ) -> None:
         self._levels = levels
+        self._explain = explain
         self._dataset = dataset
         self._title = title
         self._index = levels.index() if index is None else index
@@ -137,9 +139,10 @@ class Blocks:
         origin_ns = self._index.origin_ns
         span = origin_ns + sight.start_ns, origin_ns + sight.end_ns
         wanted, alone = (np.array(sorted(ranks), np.int64) for ranks in (sight.ranks, sight.idling))
+        unexplained = self._unexplained(*span)
         if self._level(wanted, *span, sight.per_pixel_ns) is None:
             data = self._near(wanted, alone, *span, linked=True)
-            return self._cutting(data, exact=True).cut(sight)
+            return self._cutting(data, exact=True).cut(sight, unexplained)
         # Of ranks that are only added up, less is to be seen than of those that are drawn one by one.
         level = self._level(alone, *span, sight.per_pixel_ns, gaps=True)
         if level is None:
@@ -150,7 +153,7 @@ class Blocks:
         if len(rest):
             level = self._level(rest, *span, sight.per_pixel_ns) or 0
             data = _beside(data, self._afar(level, rest, *span, gaps=False))
-        return self._cutting(data, exact=False).cut(sight)
+        return self._cutting(data, exact=False).cut(sight, unexplained)
 
     def totals(self, start_ns: int, end_ns: int, ranks: Collection[int]) -> schema.Totals:
         """Return what happened in a stretch of time on some ranks.
@@ -160,25 +163,29 @@ class Blocks:
         span = self._index.origin_ns + start_ns, self._index.origin_ns + end_ns
         wanted = np.array(sorted(ranks), np.int64)
         told = self._template.told
-        sums, known = self._known(wanted, *span)
-        busy = _total(sums, "busy_ns")
-        kinds, counts, causes = (
-            np.array([_total(sums, column(one.name)) for one in of], np.int64)
-            for column, of in ((spent, told.kinds), (counted, told.kinds), (idle, told.causes))
-        )
+        busy = 0
+        kinds, counts = (np.zeros(len(told.kinds), np.int64) for _ in range(2))
+        causes = np.zeros(len(told.causes), np.int64)
+        sums, known = self._known("tasks", wanted, *span)
+        idle_sums, explained = self._known("gaps", wanted, *span)
+        busy += _total(sums, "busy_ns")
+        kinds += [_total(sums, spent(one.name)) for one in told.kinds]
+        counts += [_total(sums, counted(one.name)) for one in told.kinds]
+        causes += np.array([_total(idle_sums, idle(one.name)) for one in told.causes], np.int64)
         here = (pl.col("start_ns") < span[1]) & (pl.col("end_ns") > span[0])
         for batch, mine in self._blocks.batches(wanted):
-            rest = [at for at in self._blocks.addresses([batch], *span) if at not in known]
-            if not rest:
+            of = (at for at in self._blocks.addresses("tasks", [batch], *span) if at not in known)
+            tasks = [self._blocks.block("tasks", at).filter(here) for at in of]
+            of = (
+                at for at in self._blocks.addresses("gaps", [batch], *span) if at not in explained
+            )
+            gaps = self._blocks.gaps_of([*of]).filter(here)
+            if not tasks and not gaps.height:
                 continue
-            tasks = [
-                self._template.tasks,
-                *(self._blocks.block("tasks", at).filter(here) for at in rest),
-            ]
             data = replace(
                 self._template,
-                tasks=pl.concat(tasks, how="diagonal"),
-                gaps=self._blocks.gaps_of(rest).filter(here),
+                tasks=pl.concat([self._template.tasks, *tasks], how="diagonal"),
+                gaps=gaps,
             )
             found = totals(data, start_ns, end_ns, mine.tolist())
             busy += found.busy
@@ -192,16 +199,26 @@ class Blocks:
             kinds=kinds.tolist(),
             tasks=counts.tolist(),
             causes=causes.tolist(),
+            unexplained=self._steps_of(self._unexplained(*span)),
         )
 
-    def _known(self, wanted: Ints, start_ns: int, end_ns: int) -> tuple[pl.DataFrame, set[Address]]:
-        """Return what ranks did in blocks of which all lies in a stretch of time, and those blocks."""
+    def _known(
+        self, table: Literal["tasks", "gaps"], wanted: Ints, start_ns: int, end_ns: int
+    ) -> tuple[pl.DataFrame, set[Address]]:
+        """Return sums of blocks of which all lies in a stretch of time, and those blocks.
+
+        They are of what ranks did, or of how long they were idle.
+        """
         batch = np.searchsorted(self._index.batches, wanted, "right") - 1
         ours = pl.DataFrame({"position": pl.Series(wanted, dtype=pl.UInt32), "batch": batch})
+        name, file = ("sums", sums_file) if table == "tasks" else ("causes", causes_file)
         parts = [
-            self._blocks.read(sums_file(number), "sums").with_columns(part=pl.lit(number, pl.Int64))
+            self._blocks.read(file(number), name).with_columns(part=pl.lit(number, pl.Int64))
             for number in range(len(self._index.parts))
+            if table == "tasks" or self._blocks.explained(number)
         ]
+        if not parts:
+            return pl.DataFrame(), set()
         rows = pl.concat(parts).join(ours, on="position").sort("position", "start_ns", "end_ns")
         before = pl.col("end_ns").cum_max().shift(1).over("position")
         alone = (pl.col("start_ns") >= before).fill_null(value=True)
@@ -212,6 +229,34 @@ class Blocks:
         rows = rows.with_columns(known=alone & inside_)
         rows = rows.filter(pl.col("known").all().over("part", "batch"))
         return rows, {Address(*at) for at in rows.select("part", "batch").unique().iter_rows()}
+
+    def _unexplained(self, start_ns: float, end_ns: float) -> list[int]:
+        """Return the parts in a stretch of time of which it is not known why ranks are idle."""
+        parts = self._blocks.during(start_ns, end_ns)
+        return [number for number in parts if self._blocks.explained(number) is None]
+
+    def _steps_of(self, parts: Sequence[int]) -> int:
+        return sum(self._index.parts[number].steps for number in parts)
+
+    def explain(self, start_ns: int, end_ns: int, parts: Collection[int]) -> schema.Idle:
+        """Work out why ranks are idle in one of some parts, the one most in sight.
+
+        Raises:
+            BubblescopeError: Workers died, or the dataset cannot be read any more.
+            OSError: What was found cannot be written.
+        """
+        span = self._index.origin_ns + start_ns, self._index.origin_ns + end_ns
+        wanted = [number for number in self._blocks.during(*span) if number in parts]
+        if not wanted:
+            return "elsewhere"
+        if all(self._blocks.explained(number) is None for number in wanted):
+            if self._explain is None:
+                return "unknown"
+            if len(wanted) > _EXPLAINED:
+                return "closer"
+            go_on()
+            self._explain(max(wanted, key=lambda one: self._index.parts[one].within_ns(*span)))
+        return "explained"
 
     def find(self, search: schema.Search) -> schema.Found:
         """Return what a search is about, in the order of the page."""
@@ -231,7 +276,12 @@ class Blocks:
         own(none_of(table))  # refuses what cannot be answered
         # Batch after batch of ranks, as they stand on the page: not all that is found is held at once.
         reached = groupby(self._reached(table, Reach.of(search, told)), attrgetter("batch"))
-        return found_of(search, (of_batch(blocks) for _, blocks in reached))
+        found = found_of(search, (of_batch(blocks) for _, blocks in reached))
+        if table == "tasks":
+            return found
+        every = range(len(self._index.parts))
+        left_out = [number for number in every if self._blocks.explained(number) is None]
+        return replace(found, unexplained=self._steps_of(left_out))
 
     def _reached(self, table: Literal["tasks", "gaps"], reach: Reach) -> list[Address]:
         """Return the blocks in which something can be that a search is about, batch by batch.
@@ -239,7 +289,7 @@ class Blocks:
         What is twice as long as the time of which all is one at some level is itself there.
         """
         batches = sorted({self._index.batch_of(position) for position in reach.positions})
-        every = self._blocks.addresses(batches)
+        every = self._blocks.addresses(table, batches)
         widths_ns = self._index.widths_ns
         level = bisect_right(widths_ns, reach.length_ns / 2) - 1
         if level < 0:
@@ -249,10 +299,10 @@ class Blocks:
         def of_part(number: int) -> set[Address]:
             rows = self._blocks.read(afar_file(level, table, number), f"afar {table}")
             ids = rows.filter(long, pl.col("merged") == 0)["id"].to_numpy()
-            held = batches_of(self._index.parts[number], table, ids)
+            held = self._blocks.batches_of(table, number, ids)
             return {Address(number, batch) for batch in np.unique(held).tolist()}
 
-        kept = set[Address]().union(*at_once(of_part, range(len(self._index.parts))))
+        kept = set[Address]().union(*at_once(of_part, sorted({at.part for at in every})))
         return [at for at in every if at in kept]
 
     def inside(self, rank: int, start_ns: int, end_ns: int) -> schema.Inside:
@@ -267,8 +317,10 @@ class Blocks:
             raise ValueError(f"number {item}, where there are {firsts[-1]}")
         part = int(np.searchsorted(firsts, item, "right")) - 1
         own = np.array([item - firsts[part]])
-        at = Address(part, int(batches_of(self._index.parts[part], table, own)[0]))
-        rows = self._blocks.shown(table, at).filter(pl.col("id") == item)
+        batch = int(self._blocks.batches_of(table, part, own)[0])
+        if batch >= len(self._blocks.counts(table, part)):
+            raise ValueError(f"number {item}, which no idle time has")
+        rows = self._blocks.shown(table, Address(part, batch)).filter(pl.col("id") == item)
         if not rows.height:
             raise ValueError(f"number {item}: other idle time covers it")
         return place_of(rows.row(0, named=True), self._index.origin_ns)
@@ -331,7 +383,7 @@ class Blocks:
             share = len(mine) / (edges[batch + 1] - edges[batch])
             cells = [
                 self._index.parts[at.part].cells[batch]
-                for at in self._blocks.addresses([batch], start_ns, end_ns)
+                for at in self._blocks.addresses("tasks", [batch], start_ns, end_ns)
             ]
             tasks += share * sum(cell.tasks for cell in cells)
         if tasks <= _AT_ONCE:
@@ -340,7 +392,7 @@ class Blocks:
         finest = max(0, bisect_right(widths_ns, per_pixel_ns) - 1)
         share = len(wanted) / self.ranks
         for level in range(finest, len(widths_ns)):
-            if share * self._index.pieces(level, start_ns, end_ns, gaps=gaps) <= _AT_ONCE:
+            if share * self._blocks.pieces(level, start_ns, end_ns, gaps=gaps) <= _AT_ONCE:
                 return level
         return len(widths_ns) - 1
 
@@ -365,7 +417,7 @@ class Blocks:
         tasks, gaps, links = [self._template.tasks], [self._template.gaps], [self._template.links]
         for batch, mine in self._blocks.batches(wanted):
             tasks.append(self._blocks.tasks(batch, start_ns, end_ns, mine))
-            blocks = self._blocks.addresses([batch], start_ns, end_ns) if linked else []
+            blocks = self._blocks.addresses("tasks", [batch], start_ns, end_ns) if linked else []
             links += [self._blocks.block("links", at) for at in blocks]
         for batch, mine in self._blocks.batches(idling):
             gaps.append(self._blocks.gaps(batch, start_ns, end_ns, mine))
@@ -399,12 +451,13 @@ class Blocks:
             ("gaps", ("position", "start_ns", "end_ns"), self._template.gaps),
         ):
             found = [none.with_columns(merged=pl.lit(0, pl.Int64))]
-            for number, part in enumerate(self._index.parts if table == "tasks" or gaps else ()):
-                if any(cell.overlaps(start_ns, end_ns) for cell in part.cells):
-                    firsts = self._blocks.firsts[table]
-                    rows_ = self._blocks.read(afar_file(level, table, number), f"afar {table}")
-                    number_ = pl.col("id") + firsts[number]
-                    found.append(rows_.filter(here).with_columns(id=number_))
+            parts = self._blocks.during(start_ns, end_ns) if table == "tasks" or gaps else []
+            for number in parts:
+                if table == "gaps" and self._blocks.explained(number) is None:
+                    continue
+                rows_ = self._blocks.read(afar_file(level, table, number), f"afar {table}")
+                number_ = pl.col("id") + self._blocks.firsts[table][number]
+                found.append(rows_.filter(here).with_columns(id=number_))
             rows[table] = pl.concat(found, how="diagonal").sort(order, maintain_order=True)
         return replace(
             self._template,

@@ -78,7 +78,7 @@ def found_of(search: Search, ids: Iterable[pl.Series]) -> Found:
     for some in ids:
         first += some.head(_MOST - len(first)).to_list()
         count += len(some)
-    return Found(what=search.what, count=count, ids=first)
+    return Found(what=search.what, count=count, ids=first, unexplained=0)
 
 
 class Reach(NamedTuple):
@@ -252,4 +252,5 @@ def totals(data: PageData, start_ns: int, end_ns: int, ranks: Collection[int]) -
         kinds=[kinds.get(kind, (0, 0))[0] for kind in named],
         tasks=[kinds.get(kind, (0, 0))[1] for kind in named],
         causes=[by_cause.get(cause.name, 0) for cause in data.told.causes],
+        unexplained=0,
     )

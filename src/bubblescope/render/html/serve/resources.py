@@ -15,7 +15,7 @@ from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page
-from bubblescope.render.html.schema import Asked, Found, Inside, Search, Totals, Where
+from bubblescope.render.html.schema import Asked, Explained, Found, Inside, Search, Totals, Where
 from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.request_parameters import moment_ns, positions, sight, span_ns
 from bubblescope.render.html.serve.whatifs import Asking
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from bubblescope.render.html.packing import Packed
-    from bubblescope.render.html.schema import Head, TableName
+    from bubblescope.render.html.schema import Head, Idle, TableName
     from bubblescope.render.html.serve.windows import Sight
 
 _TOP: Final = 5
 """Names of kernels that the details of a task show."""
+
+_PARTS: Final = 1 << 20
+"""More than a run has."""
 
 _WAITING: Final = 3
 """What-ifs that wait for the one that is being worked out."""
@@ -68,6 +71,9 @@ class Held(Protocol):
 
     def cut(self, sight: Sight) -> bytes:
         """Return what is in sight, as `Windows.cut` does."""
+
+    def explain(self, start_ns: int, end_ns: int, parts: Collection[int]) -> Idle:
+        """Work out why ranks are idle in one of the parts in a stretch of time, if that can be."""
 
     def totals(self, start_ns: int, end_ns: int, ranks: Collection[int]) -> Totals:
         """Return what happened in a stretch of time on some ranks."""
@@ -108,6 +114,10 @@ class Whole:
     def cut(self, sight: Sight) -> bytes:
         """Return what is in sight."""
         return self._windows.cut(sight)
+
+    def explain(self, *_: object) -> Idle:
+        """Do nothing: all of it is known."""
+        return "elsewhere"
 
     def totals(self, start_ns: int, end_ns: int, ranks: Collection[int]) -> Totals:
         """Return what happened in a stretch of time on some ranks."""
@@ -154,7 +164,7 @@ class Resources:
     Polars works in parallel by itself, so one answer at a time is worked out, which keeps memory
     bounded. A what-if takes seconds, which a window does not: those have a turn of their own, and
     where some wait already, further ones are told to come again. So has a search, which may read all
-    of the run.
+    of the run, and so have workers that are asked why ranks are idle in a step.
 
     Args:
         run: The run, or what its page would hold.
@@ -163,6 +173,7 @@ class Resources:
     def __init__(self, run: PageData | Held) -> None:
         self._run: Held = Whole(run) if isinstance(run, PageData) else run
         self._turn, self._whatif_turn, self._search_turn = (threading.Lock() for _ in range(3))
+        self._explain_turn = threading.Lock()
         self._room = threading.BoundedSemaphore(1 + _WAITING)
         self._answers = {
             "totals": self._totals,
@@ -185,6 +196,8 @@ class Resources:
         """
         if what == "whatif":
             return _json(self._whatif(asked["ask"], moment_ns(asked)))
+        if what == "explain":
+            return _json(self._explained(asked))
         if what == "window":
             wanted = sight(asked, self._run.ranks)
             cutting = self._cutting(asked.get("ask"))
@@ -224,6 +237,14 @@ class Resources:
             with _Place(self._room), self._whatif_turn:
                 return self._asking.answer(question, at_ns)
         except BubblescopeError as error:
+            return {"error": str(error)}
+
+    def _explained(self, asked: Mapping[str, str]) -> Explained | dict[str, str]:
+        parts = positions(asked["parts"], _PARTS)
+        try:
+            with _Place(self._room), self._explain_turn:
+                return Explained(idle=self._run.explain(*span_ns(asked), parts))
+        except (BubblescopeError, OSError) as error:
             return {"error": str(error)}
 
     def _totals(self, asked: Mapping[str, str]) -> Totals:

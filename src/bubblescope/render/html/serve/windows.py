@@ -157,10 +157,14 @@ class Windows:
             kernel_rows=[replace(row, first=0, to=0) for row in self._kernels],
         )
 
-    def cut(self, sight: Sight) -> bytes:
+    def cut(self, sight: Sight, unexplained: Sequence[int] = ()) -> bytes:
         """Return what is in sight: the length of a `schema.Part` as JSON, the part, and the tables.
 
         All tasks, gaps and kernels have their number among all of the run as `id`.
+
+        Args:
+            sight: What is in sight.
+            unexplained: As of `schema.Part`.
         """
         times = self._task_times
         if sight.shift_ns:
@@ -209,6 +213,7 @@ class Windows:
         text = msgspec.json.encode(
             Part(
                 complete=whole and all_kernels,
+                unexplained=list(unexplained),
                 rows=tasks.counts.tolist(),
                 gaps=gaps.counts.tolist(),
                 kernels=kernels.counts.tolist(),
