@@ -120,8 +120,8 @@ class LocalEngine:
             processes,
             timeout=_IDLE_S,
             env={THREADS: os.environ.get(THREADS, str(self._threads))},
-            initializer=_limit if self._memory else None,
-            initargs=(self._memory,) if self._memory else (),
+            initializer=_begin,
+            initargs=(self._memory,),
         )
         flying: dict[Future[Any], int] = {}
         whole = False
@@ -173,8 +173,16 @@ class _OutOfMemoryError(Exception):
         self.index = index
 
 
-def _limit(memory: int) -> None:
-    """Let this process have so many bytes and no more."""
-    import resource  # noqa: PLC0415  POSIX only, and reading without a limit must work everywhere
+def _begin(memory: int | None) -> None:
+    """Prepare this process for jobs.
 
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    Args:
+        memory: How many bytes it may have; any number if None.
+    """
+    if memory is not None:
+        import resource  # noqa: PLC0415  POSIX only, and reading without a limit must work everywhere
+
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    from bubblescope.model.arrays import reuse  # noqa: PLC0415  it loads NumPy, for which threads are set
+
+    reuse()

@@ -49,9 +49,14 @@ def in_blocks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
     return frame.iter_slices(_BLOCK) if frame.height else iter([frame])
 
 
-def blocks_of_ranks(tasks: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield rows some ranks at a time, each rank's in one block; all if they are not by rank."""
-    rank = tasks["rank"].to_numpy()
+def blocks_of_ranks(tasks: pl.DataFrame, by: str = "rank") -> Iterator[pl.DataFrame]:
+    """Yield rows some ranks at a time, each rank's in one block; all if they are not by rank.
+
+    Args:
+        tasks: The rows.
+        by: What tells ranks apart.
+    """
+    rank = tasks[by].to_numpy()
     if len(rank) <= _BLOCK or (rank[1:] < rank[:-1]).any():
         yield tasks
         return

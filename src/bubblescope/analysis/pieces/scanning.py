@@ -59,6 +59,15 @@ class Looking(Holder):
         known: Any = self.told.shared
         return self.hold(look, [scans.OfPart(pieces, number, known, more) for number in numbers])
 
+    def look_each(
+        self, looks: Sequence[tuple[int, Callable[[scans.OfPart], Any], Any]]
+    ) -> list[Held[Any]]:
+        """Look at some parts, at each in its own way: its number, the look, and what that needs."""
+        pieces: Any = self.pieces.shared
+        known: Any = self.told.shared
+        jobs = [scans.OfPart(pieces, number, known, (look, more)) for number, look, more in looks]
+        return self.hold(_either, jobs)
+
     def at(self, step: int | None) -> int:
         """Return the part that has a step."""
         parts = enumerate(self.parts)
@@ -82,6 +91,11 @@ class Looking(Holder):
         step = self.ask(_overlapping, self.told)
         apart = [] if step is None else self.look(scans.split, step[0], [self.at(step[0])])
         [self.told] = self.put(_with_pipelines, self.told, apart)
+
+
+def _either(job: scans.OfPart) -> Any:
+    look, more = job.more
+    return look(job._replace(more=more))
 
 
 def _outline(pieces: Pieces) -> tuple[list[Sequence[int]], int, int]:

@@ -159,6 +159,20 @@ def measure(
     _Study(pieces, run, folder, measures).measure()
 
 
+class _Replaying(NamedTuple):
+    """Which parts are replayed.
+
+    Attributes:
+        tasks: As `replayed` of `study_of`; None for all.
+        only: As of `study_of`.
+        drawn: Whether that with the step that is drawn is among them.
+    """
+
+    tasks: int | None = None
+    only: Sequence[int] | None = None
+    drawn: bool = False
+
+
 class _Asked(NamedTuple):
     """What of it says where to look next.
 
@@ -203,6 +217,7 @@ class _Replays(NamedTuple):
         spans: When steps were that are whole; None without any.
         whole: What ranks were in then, by part.
         sets: What replays with sets of causes told.
+        unexplained: What was kept of parts that were not replayed.
     """
 
     fourth: Any
@@ -212,6 +227,7 @@ class _Replays(NamedTuple):
     spans: Any
     whole: Any
     sets: Any
+    unexplained: Any
 
 
 class _Study(Looking):
@@ -232,7 +248,7 @@ class _Study(Looking):
         if self.ask(_is_measured, self._measures):
             return
         self.told, alone = self.put(_alone, self.pieces, self.look(scans.first))
-        asked: _Asked = self.ask(_asked, self.pieces, self.told, alone)
+        asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, _Replaying())
         self.tell_pipelines()
         _, rated = self._rated(alone, asked, ())
         whole = None
@@ -261,28 +277,29 @@ class _Study(Looking):
         only: Sequence[int] | None,
     ) -> Answer:
         """Look until all is known; see `study_of`."""
+        kept = keeping is not None and only is None
+        replaying = _Replaying(replayed, only, drawn=kept)
         known, alone, measured, wall = self.put(_measured_before, self.pieces, self._measures)
         if not measured.nothing:
             self.told = known
-            asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, replayed, only)
-            every = keeping is not None and only is None
-            self.make_ready(None if every else asked.sampled)
+            asked: _Asked = self.ask(_asked, self.pieces, self.told, alone, replaying)
+            self.make_ready(None if kept else asked.sampled)
             choice = self._choice(asked.telling, also)
             self.told, *made = self.put(_rated_before, self.pieces, self.told, choice, measured)
             rated = _Rated(*made)
         else:
             self.told, alone = self.put(_alone, self.pieces, self.look(scans.first))
-            asked = self.ask(_asked, self.pieces, self.told, alone, replayed, only)
+            asked = self.ask(_asked, self.pieces, self.told, alone, replaying)
             self.tell_pipelines()
             choice, rated = self._rated(alone, asked, also)
         more = self._replayed(choice, rated, asked.sampled, explained=explained)
         keeps = keeping and keeping(self.ask(_overview, alone))
         before = None if wall.nothing else [wall]
-        found = self._looked_at(alone, asked, rated, more._replace(keeps=keeps), before)
-        beside = []
-        if keeps is not None and asked.sampled is not None and only is None:
+        others: list[int] = []
+        if kept and asked.sampled is not None:
             others = sorted({*range(len(self.parts))} - {*asked.sampled})
-            beside = self.look(scans.unexplained, keeps, others)
+        more = more._replace(keeps=keeps)
+        found = self._looked_at(alone, asked, rated, more, before, others)
         given = (
             self.pieces,
             self.told,
@@ -290,7 +307,6 @@ class _Study(Looking):
             asked.sampled,
             rated,
             found,
-            beside,
             more.pipelined,
             explained,
         )
@@ -328,6 +344,7 @@ class _Study(Looking):
         rated: _Rated,
         more: scans.Replayed,
         before: list[Held[pl.DataFrame | None]] | None,
+        others: Sequence[int],
     ) -> _Replays:
         """Replay parts, and look at what that shows.
 
@@ -337,6 +354,7 @@ class _Study(Looking):
             rated: What is measured of them.
             more: What they are told for that.
             before: What ranks were in in whole steps, if it was measured before.
+            others: Parts that are kept as they are.
         """
         fourth = self.look(scans.fourth, more, asked.sampled)
         ledger, ideal = self.put(_ledger, fourth, more.known)
@@ -349,12 +367,20 @@ class _Study(Looking):
             [spans] = self.put(_spans, self.pieces, self.told, alone, rated.rates)
             if not spans.nothing:
                 whole = self.look(scans.whole, spans) if before is None else before
-        sets: list[Held[Sets]] = []
+        parts: list[int] = []
+        steps, present = None, None
         if more.explained and not ledger.nothing:
             steps, present = self.ask(_telling, fourth, ledger)
             parts = sorted({self.at(step) for step in steps})
-            sets = self.look(scans.sets, (more, steps, present), parts)
-        return _Replays(fourth, ledger, ideal, drawn, spans, whole, sets)
+        # Long ones first: so no worker waits for another at the end.
+        made = self.look_each(
+            [
+                *((part, scans.sets, (more, steps, present)) for part in parts),
+                *((part, scans.unexplained, more.keeps) for part in others),
+            ]
+        )
+        sets, beside = made[: len(parts)], made[len(parts) :]
+        return _Replays(fourth, ledger, ideal, drawn, spans, whole, sets, beside)
 
 
 def _alone(pieces: Pieces, first: Sequence[scans.First]) -> tuple[scans.Told, Alone]:
@@ -430,8 +456,7 @@ def _asked(
     pieces: Pieces,
     known: scans.Told,
     alone: Alone,
-    replayed: int | None = None,
-    only: Sequence[int] | None = None,
+    replaying: _Replaying,
 ) -> _Asked:
     overview = alone.overview
     step = overview.typical(common_clock=pieces.run.common_clock)
@@ -439,9 +464,12 @@ def _asked(
     if step is not None:
         ranks = evenly(overview.order(pieces.ranks), DRAWN)["rank"].to_list()
         typical = scans.Drawn(ranks, step["start_ns"], step["end_ns"])
-    sampled = None if only is None else [*only]
-    if replayed is not None:
-        sampled = _sampled(pieces, known, overview.tasks, replayed)
+    sampled = None if replaying.only is None else [*replaying.only]
+    if replaying.tasks is not None:
+        sampled = _sampled(pieces, known, overview.tasks, replaying.tasks)
+        if sampled is not None and replaying.drawn and step is not None:
+            drawn = next(at for at, steps in enumerate(pieces.parts) if step["step"] in steps)
+            sampled = sorted({*sampled, drawn})
     return _Asked(
         telling_steps(known[step_facts], known[seen].passes),
         alone.lengths.middles(),
@@ -585,7 +613,6 @@ def _concluded(
     sampled: Sequence[int] | None,
     rated: _Rated,
     found: _Replays,
-    beside: Sequence[Any],
     pipelined: bool,
     explained: bool,
 ) -> Answer:
@@ -614,7 +641,7 @@ def _concluded(
         shares=None,
         evidence=None,
         gaps=None,
-        kept=_in_order([one.kept for one in fourth], sampled, beside),
+        kept=_in_order([one.kept for one in fourth], sampled, found.unexplained),
     )
     if explained and ledger is not None:
         shown = [one.evidence for one in fourth if one.evidence is not None]

@@ -14,6 +14,7 @@ from bubblescope.analysis.pipeline_phase import phases
 from bubblescope.analysis.rank_standing import alike
 from bubblescope.analysis.view import links_of, spread_of
 from bubblescope.model import intervals
+from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.html.in_tasks import sums_in_tasks
 from bubblescope.render.html.packing import (
@@ -136,17 +137,22 @@ class Page(NamedTuple):
         Args:
             table: Of tasks or gaps.
             number: Of the part.
-            frame: The table.
+            frame: The table, in the order of the page.
             row: Columns that tell its rows on the page apart.
             code: What is told apart within them.
         """
-        pieces = []
-        for level, width_ns in enumerate(self.widths_ns):
-            # Pieces of a level lie within those of the next, so that it can be made of them.
-            frame = self._afar(frame, row, code, width_ns)
-            self.write(frame, afar_file(level, table, number))
-            pieces.append(frame.height)
-        return pieces
+        drawn = frame.select(*row, code, "start_ns", "end_ns").with_row_index("id")
+        levels: list[list[pl.DataFrame]] = [[] for _ in self.widths_ns]
+        # Some ranks at a time: what is as large as the processor's caches is done twice as fast.
+        for some in blocks_of_ranks(drawn, "position"):
+            seen_ = some
+            for level, width_ns in enumerate(self.widths_ns):
+                # Pieces of a level lie within those of the next, so that it can be made of them.
+                seen_ = self._afar(seen_, row, code, width_ns)
+                levels[level].append(seen_)
+        for level, pieces in enumerate(levels):
+            self.write(pl.concat(pieces), afar_file(level, table, number))
+        return [sum(piece.height for piece in pieces) for pieces in levels]
 
     def _afar(
         self, frame: pl.DataFrame, row: Sequence[str], code: str, width_ns: int
@@ -154,25 +160,26 @@ class Page(NamedTuple):
         """Return what is seen of a table from so far that all of a code in a stretch of time is one.
 
         Args:
-            frame: The table, or what this returned of it for shorter stretches, of which each lies
-                within one of these.
+            frame: The columns of the row, the code, start_ns, end_ns and id; or what this returned of it
+                for shorter stretches, of which each lies within one of these.
             row: Columns that tell its rows on the page apart.
             code: What is told apart within them.
             width_ns: Of a stretch.
 
         Returns:
-            The columns of the row, start_ns, end_ns, the code, merged (how many one stands for; 0 where
+            The columns of the row, the code, start_ns, end_ns, merged (how many one stands for; 0 where
             it is one that is longer than that), and id, the first of these in the table.
         """
         spans = [(one["from"], one["to"]) for one in extents(frame, *row)]
         everything = Sight(0.0, float(width_ns), 0, frozenset(), frozenset())
         found = chosen(Drawn.of(frame, code, self.origin_ns), spans, everything, whole=False)
-        ids = frame["id"].to_numpy()[found.ids] if "id" in frame.columns else found.ids
-        return frame.select(*row, code)[found.ids].with_columns(
+        return frame.select(*row, code, "id")[found.ids].select(
+            *row,
+            code,
             start_ns=pl.Series(found.start_ns, dtype=pl.Int64) + self.origin_ns,
             end_ns=pl.Series(found.end_ns, dtype=pl.Int64) + self.origin_ns,
             merged=pl.Series(found.merged, dtype=pl.Int64),
-            id=pl.Series(ids, dtype=pl.Int64),
+            id=pl.col("id").cast(pl.Int64),
         )
 
     def write(self, frame: pl.DataFrame, file: str) -> None:
