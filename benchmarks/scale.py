@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -39,6 +39,9 @@ from bubblescope.engine import engine
 from bubblescope.render.html.schema import Condition, Search, SearchWord
 from bubblescope.schedules import generate
 from bubblescope.schedules.replay import Graph, edges_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STAGES, A_HOST = 64, 8
 FORWARD_NS, LINK_NS = 1_000_000, 20_000
@@ -215,7 +218,7 @@ def run(folder: Path, how: list[str], commands: list[str]) -> None:
     shutil.rmtree(root, ignore_errors=True)
     ranks = sum(1 for _ in folder.iterdir())
     _heading(ranks, json.loads(_truth(folder).read_text())["tasks"])
-    _row("dataset", ["dataset", str(folder), "-o", str(root), *how], root)
+    _row("dataset", ["dataset", str(folder), "-o", str(root), "--levels", *how], root)
     ask(root, how, commands, headed=True)
 
 
@@ -302,6 +305,7 @@ def serve(root: Path, steps: int = 20) -> None:
                 asked = {**near, "start": step["start"], "ranks": f"{first}-{first + 7}"}
                 for what in ("a step of 8 ranks", "the same once more"):
                     ask(what, "window", lanes=lanes, **asked)
+            _explained(ask, head["steps"], lanes)
             rank_3 = search("task", Condition(column="rank", least=3, most=3))
             ask("a search: rank:3", "find", search=rank_3)
             long = search("gap", Condition(column="length", least=1e8, open=True))
@@ -315,6 +319,18 @@ def serve(root: Path, steps: int = 20) -> None:
         print(f"| {what} | {np.median(times):.2f} s | {max(times):.2f} s |")
     peak = next(line.split()[1] for line in held.splitlines() if line.startswith("VmHWM"))
     print(f"peak of the server: {int(peak) // 1024} MiB")
+
+
+def _explained(ask: Callable[..., bytes], steps: list[dict[str, int]], lanes: str) -> None:
+    """Ask why ranks are idle in steps, evenly from the first to the last, where nobody did."""
+    for step in steps[:: max(1, len(steps) // 6)]:
+        seen = {"start": step["start"], "perpixel": (step["end"] - step["start"]) / 1200}
+        shown = ask("a step", "window", columns=1200, lanes=lanes, ranks="0-7", **seen)
+        size = int.from_bytes(shown[:4], "little")
+        left = json.loads(shown[4 : 4 + size])["unexplained"]
+        if left:
+            asked = {"start": step["start"], "end": step["end"], "parts": ",".join(map(str, left))}
+            ask("why ranks are idle in a step", "explain", **asked)
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from bubblescope.sources.dataset.store import Folder, store_of
 from commands import called
 from injected import Job
 from serving import get, serving, unpacked
+from viewing import context_of, until
 
 STEPS = 9
 RANKS = frozenset(range(8))
@@ -207,6 +208,34 @@ def test_what_goes_wrong_is_said_and_the_rest_is_answered(made):
         assert get(server, "explain", **{**asked, "parts": "x"})[0] == 400
         assert get(server, "explain", **{**asked, "parts": str(10**12)})[0] == 400
         assert get(server, "explain", **{**asked, "start": "nan"})[0] == 400
+
+
+@pytest.mark.browser
+def test_the_page_asks_why_ranks_are_idle_and_shows_it(made, browser):
+    said = "document.querySelector('.stage > .idle').textContent"
+    in_step = (
+        "[...bubblescope.app.data.gaps.start].some((s) => s < bubblescope.app.head.steps[0].end)"
+    )
+    failing, fails = [True], EngineError("workers died")
+
+    def explain(number):
+        if failing.pop() if failing else False:
+            raise fails
+        made.explain(number)
+
+    with serving(Blocks(made.levels, explain=explain)) as server:
+        context = context_of(browser, viewport={"width": 1000, "height": 600})
+        page = context.new_page()
+        page.goto(server.url)
+        until(page, "!!window.bubblescope")
+        page.keyboard.press("0")
+        until(page, f"{said}.includes('workers died')")
+        assert not page.evaluate(in_step)
+        page.keyboard.press("d")  # what was asked in vain is asked again when the page moves
+        until(page, f"{in_step} && {said} === ''")
+        page.keyboard.press("f")
+        until(page, f"{said}.includes('zoom in')")
+        context.close()
 
 
 def test_what_was_explained_is_there_when_it_is_served_again(made):

@@ -249,7 +249,7 @@ export class App {
       (idle) => {
         this.idle.textContent = idleSaid(idle);
         this.idle.classList.toggle("soon", idle === "soon");
-        if (idle === "explained") this.refresh();
+        if (idle === "explained") this.redraw();
       },
       (error) => (this.idle.textContent = String(error)),
     );

@@ -160,8 +160,8 @@ class Page(NamedTuple):
         """Return what is seen of a table from so far that all of a code in a stretch of time is one.
 
         Args:
-            frame: The columns of the row, the code, start_ns, end_ns and id; or what this returned of it
-                for shorter stretches, of which each lies within one of these.
+            frame: The columns of the row, the code, start_ns, end_ns and id; or what this returned of
+                it for shorter stretches, of which each lies within one of these.
             row: Columns that tell its rows on the page apart.
             code: What is told apart within them.
             width_ns: Of a stretch.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from bubblescope.model.decoders import prepared
-from bubblescope.model.errors import BubblescopeError, TimelineError
+from bubblescope.model.errors import BubblescopeError, TimelineError, reason
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
@@ -244,8 +244,10 @@ class Resources:
         try:
             with _Place(self._room), self._explain_turn:
                 return Explained(idle=self._run.explain(*span_ns(asked), parts))
-        except (BubblescopeError, OSError) as error:
+        except BubblescopeError as error:
             return {"error": str(error)}
+        except OSError as error:
+            return {"error": f"why ranks are idle cannot be written: {reason(error)}"}
 
     def _totals(self, asked: Mapping[str, str]) -> Totals:
         return self._run.totals(*span_ns(asked), positions(asked["ranks"], self._run.ranks))
