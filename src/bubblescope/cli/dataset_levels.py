@@ -82,6 +82,8 @@ def levels_for(
         folder = meanwhile.enter_context(TemporaryDirectory(prefix="bubblescope-"))
         levels = Levels(Folder(Path(folder)), levels.folder)
         where = "which cannot be written to, so they are kept until this ends"
+    # A part at a time is explained, so that one process has all cores; a cluster is as it is.
+    alone = {**options, "workers": 1} if options["mode"] == "local" else None
     workers = meanwhile.enter_context(chosen(options))
     if not there:
         if not options["quiet"]:
@@ -92,7 +94,8 @@ def levels_for(
             err.print(Text.assemble(("note     ", "dim"), text), soft_wrap=True)
         with kept_for(catalogue, workers) as kept:
             make(levels, store, catalogue, workers, kept, quiet=options["quiet"])
-    return Served(levels, found, _Explainer(levels, store, catalogue, workers, meanwhile))
+    explaining = workers if alone is None else meanwhile.enter_context(chosen(alone))
+    return Served(levels, found, _Explainer(levels, store, catalogue, explaining, meanwhile))
 
 
 def _is_writable(levels: Levels) -> bool:
