@@ -173,6 +173,29 @@ def test_levels_that_cannot_be_written_to_say_so(made):
     assert Blocks(made.levels).explain(*span(made, 0), {0}) == "unknown"
 
 
+def test_what_another_server_explained_is_not_worked_out_again(made):
+    def never(number):
+        raise AssertionError(number)
+
+    other = Blocks(made.levels, explain=never)
+    assert other.totals(*span(made, 0), RANKS).unexplained == 1
+    made.blocks.explain(*span(made, 0), {0})
+    assert other.explain(*span(made, 0), {0}) == "explained"
+    assert other.totals(*span(made, 0), RANKS).unexplained == 0
+
+
+def test_whether_parts_are_explained_is_looked_up_once(made, monkeypatch):
+    """Where levels are far away, each look is a request."""
+    read = []
+    monkeypatch.setattr(
+        Levels, "explained", lambda self, part, index: read.append(part), raising=True
+    )
+    for _ in range(3):
+        made.blocks.cut(sight(made, 0, STEPS - 1))
+        made.blocks.totals(0, made.told.end, RANKS)
+    assert sorted(read) == [*range(STEPS)]
+
+
 def test_totals_and_searches_say_what_they_leave_out(made):
     every = 0, made.told.end
     known = len(explained(made))

@@ -31,7 +31,7 @@ function counted(head: Head, { tasks, gaps }: Data, start: number, end: number, 
     }
   }
   const spanned = ranks.length * (end - start);
-  return { found: { ranks: ranks.length, spanned, busy, idle: spanned - busy, kinds, causes }, seen };
+  return { found: { ranks: ranks.length, spanned, busy, idle: spanned - busy, kinds, causes, unexplained: 0 }, seen };
 }
 
 function gaps(next: Random): Gap[] {

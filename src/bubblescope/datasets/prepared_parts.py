@@ -97,7 +97,7 @@ class Kept(NamedTuple):
         return {table: _whole(table, [place / table for place in places]) for table in tables}
 
     def during(self, name: str, start_ns: int, end_ns: int) -> dict[str, pl.DataFrame] | None:
-        """Return the rows of a part that overlap a time; None if it is not kept."""
+        """Return what of a part overlaps a time, of tables of which anything does; None if not kept."""
         place = self.folder / name
         if not place.is_dir():
             return None

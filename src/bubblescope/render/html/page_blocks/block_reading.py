@@ -105,19 +105,22 @@ class BlockReader:
             "gaps": np.arange(len(parts) + 1) * _GAPS,
         }
         self._levels = levels
-        self._explained: dict[int, Explained] = {}
+        self._explained: dict[int, Explained | None] = {}
         self._held: OrderedDict[str, pl.DataFrame] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
     def explained(self, part: int) -> Explained | None:
-        """Return which gaps and links there are of a part; None as long as it is not explained."""
+        """Return which gaps and links there are of a part; None if it was not explained when looked."""
         if part not in self._explained:
-            found = self._levels.explained(part, self.index)
-            if found is None:
-                return None
-            self._explained[part] = found
+            self._explained[part] = self._levels.explained(part, self.index)
         return self._explained[part]
+
+    def look_again(self, part: int) -> Explained | None:
+        """Return the same of a part that may have been explained meanwhile."""
+        if self.explained(part) is None:
+            del self._explained[part]
+        return self.explained(part)
 
     def during(self, start_ns: float, end_ns: float) -> list[int]:
         """Return the parts that have tasks in a stretch of time."""

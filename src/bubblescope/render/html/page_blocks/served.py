@@ -163,23 +163,23 @@ class Blocks:
         span = self._index.origin_ns + start_ns, self._index.origin_ns + end_ns
         wanted = np.array(sorted(ranks), np.int64)
         told = self._template.told
-        busy = 0
-        kinds, counts = (np.zeros(len(told.kinds), np.int64) for _ in range(2))
-        causes = np.zeros(len(told.causes), np.int64)
-        sums, known = self._known("tasks", wanted, *span)
-        idle_sums, explained = self._known("gaps", wanted, *span)
-        busy += _total(sums, "busy_ns")
-        kinds += [_total(sums, spent(one.name)) for one in told.kinds]
-        counts += [_total(sums, counted(one.name)) for one in told.kinds]
-        causes += np.array([_total(idle_sums, idle(one.name)) for one in told.causes], np.int64)
+        ran, known = self._known("tasks", wanted, *span)
+        idled, explained = self._known("gaps", wanted, *span)
+        busy = _total(ran, "busy_ns")
+        kinds, counts, causes = (
+            np.array([_total(sums, column(one.name)) for one in of], np.int64)
+            for sums, column, of in (
+                (ran, spent, told.kinds),
+                (ran, counted, told.kinds),
+                (idled, idle, told.causes),
+            )
+        )
         here = (pl.col("start_ns") < span[1]) & (pl.col("end_ns") > span[0])
         for batch, mine in self._blocks.batches(wanted):
-            of = (at for at in self._blocks.addresses("tasks", [batch], *span) if at not in known)
-            tasks = [self._blocks.block("tasks", at).filter(here) for at in of]
-            of = (
-                at for at in self._blocks.addresses("gaps", [batch], *span) if at not in explained
-            )
-            gaps = self._blocks.gaps_of([*of]).filter(here)
+            at_tasks = {*self._blocks.addresses("tasks", [batch], *span)} - known
+            at_gaps = {*self._blocks.addresses("gaps", [batch], *span)} - explained
+            tasks = [self._blocks.block("tasks", at).filter(here) for at in sorted(at_tasks)]
+            gaps = self._blocks.gaps_of(sorted(at_gaps)).filter(here)
             if not tasks and not gaps.height:
                 continue
             data = replace(
@@ -249,13 +249,17 @@ class Blocks:
         wanted = [number for number in self._blocks.during(*span) if number in parts]
         if not wanted:
             return "elsewhere"
-        if all(self._blocks.explained(number) is None for number in wanted):
-            if self._explain is None:
-                return "unknown"
-            if len(wanted) > _EXPLAINED:
-                return "closer"
-            go_on()
-            self._explain(max(wanted, key=lambda one: self._index.parts[one].within_ns(*span)))
+        # Another server of the same levels may have done that.
+        if any(self._blocks.look_again(number) for number in wanted):
+            return "explained"
+        if self._explain is None:
+            return "unknown"
+        if len(wanted) > _EXPLAINED:
+            return "closer"
+        go_on()
+        most = max(wanted, key=lambda number: self._index.parts[number].within_ns(*span))
+        self._explain(most)
+        self._blocks.look_again(most)
         return "explained"
 
     def find(self, search: schema.Search) -> schema.Found:
@@ -541,4 +545,4 @@ def _of_steps(store: Store, told: schema.Told) -> str:
 
 
 def _total(sums: pl.DataFrame, column: str) -> int:
-    return int(sums[column].sum())
+    return int(sums[column].sum()) if sums.width else 0
