@@ -128,10 +128,11 @@ def study_of(
             says and the report does not.
         replayed: Of how many tasks whole steps are replayed, about, evenly from the first to the last,
             where the run has several times as many; all if None. What replays tell is then of these
-            steps (`bubblescope.analysis.rates.BubbleRates.replayed`).
+            steps (`bubblescope.analysis.rates.BubbleRates.replayed`). Where parts are kept, that with
+            the step which is drawn is one of them.
         only: The parts that are replayed, instead; nothing is kept of the others.
         keeping: Returns what is to keep what is worked out of each part, given how much there is of
-            the run; None if nothing is kept. Of parts that are not replayed that is what they are.
+            the run; None if nothing is kept. Parts that are not replayed are kept as they are.
         measures: What was measured of all of its steps before, by `measure`; None if nothing was.
         then: What is wanted of it, worked out where looks are taken; all of it by default.
 
