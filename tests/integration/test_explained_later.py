@@ -10,10 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from bubblescope import Timeline
+from bubblescope.analysis.pieces.run_in_pieces import Split, here
 from bubblescope.cli import dataset_levels
 from bubblescope.datasets.dataset_pieces import pieces_of
 from bubblescope.model.errors import EngineError
+from bubblescope.model.provenance import Run
 from bubblescope.render.html.page_blocks.block_files import Levels
+from bubblescope.render.html.page_blocks.page_facts import make_levels
 from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.schema import Condition, Search, SearchWord
 from bubblescope.render.html.serve.resources import Resources
@@ -267,6 +271,18 @@ def test_what_was_explained_is_there_when_it_is_served_again(made):
     assert again.totals(*span(made, 0), RANKS).unexplained == 0
     ours, theirs = (unpacked(held.cut(sight(made, 0)))[1]["gaps"] for held in (made.blocks, again))
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_where_nothing_can_be_explained_nothing_is_asked_for(tmp_path):
+    """Ranks without a common clock have no ledger: no step waits for one."""
+    run = Job(generate("1f1b", 4, 6), replicas=2, steps=STEPS, seed=3).play()
+    apart = Timeline(run.tasks, run.ranks, Run(common_clock=False))
+    pieces = Split(apart, [[step] for step in range(STEPS)], [[*RANKS]])
+    levels = Levels(Folder(tmp_path), "levels/0")
+    make_levels(levels, pieces, here, apart.counters, replayed=200)
+    parts = range(STEPS)
+    assert all(levels.explained(number, levels.index()) for number in parts)
+    assert Blocks(levels).find(Search(what="gap", sets=[[]])).count == 0
 
 
 def test_all_steps_are_explained_beforehand_where_that_is_asked_for(dataset, small, tmp_path):

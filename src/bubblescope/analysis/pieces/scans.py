@@ -437,9 +437,12 @@ def _kept(keeps: Keeps | None, job: OfPart, part: Timeline, gaps: Sequence[pl.Da
 
 
 def unexplained(job: OfPart) -> Any:
-    """Keep a part that is not replayed; `more` is what keeps it."""
-    keeps: Keeps = job.more
-    return keeps(Own.of(job), None)
+    """Keep a part that is not replayed; `more` is what keeps it, and whether the run has a ledger."""
+    keeps: Keeps
+    keeps, has_ledger = job.more
+    own = Own.of(job)
+    # Without a ledger there is nothing that replays would tell.
+    return keeps(own, None if has_ledger else Explained.of(own, own.timeline, ()))
 
 
 class Spans(NamedTuple):

@@ -377,7 +377,7 @@ class _Study(Looking):
         made = self.look_each(
             [
                 *((part, scans.sets, (more, steps, present)) for part in parts),
-                *((part, scans.unexplained, more.keeps) for part in others),
+                *((part, scans.unexplained, (more.keeps, not ledger.nothing)) for part in others),
             ]
         )
         sets, beside = made[: len(parts)], made[len(parts) :]
