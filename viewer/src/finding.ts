@@ -12,6 +12,7 @@ export class Finding {
   marked: Uint8Array | null = null; // of the tasks that are here, those that were found
   query = "";
   private foundAt = -1;
+  private within = ""; // of what it was, if not of all of the run
 
   constructor(private readonly app: App) {}
 
@@ -49,8 +50,9 @@ export class Finding {
     this.what = what;
     this.found = items;
     const found = count ? t("{count} found (. ,)", { count: count.toLocaleString("en-US") }) : t("nothing found");
-    const of = this.app.head.steps.length - unexplained;
-    const said = unexplained ? `${found} · ${t("in {count} explained steps", { count: of })}` : found;
+    const explained = this.app.head.steps.length - unexplained;
+    this.within = unexplained ? ` · ${t("in {count} explained steps", { count: explained })}` : "";
+    const said = found + this.within;
     this.app.toolbar.say(this.query.trim() ? said : "");
     this.mark();
     this.app.refresh();
@@ -108,7 +110,7 @@ export class Finding {
     if (loader) void selection.goFar(item, this.what);
     else selection.go({ what: this.what, index: item });
     const count = this.found.length.toLocaleString("en-US");
-    toolbar.say(t("{at} of {count}", { at: (this.foundAt + 1).toLocaleString("en-US"), count }));
+    toolbar.say(t("{at} of {count}", { at: (this.foundAt + 1).toLocaleString("en-US"), count }) + this.within);
   }
 
   focusSearch(): void {
