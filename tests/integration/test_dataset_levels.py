@@ -153,6 +153,12 @@ class TestLevels:
         with ExitStack() as meanwhile:
             assert levels.levels_for((str(dataset),), options(), meanwhile) is None
 
+    def test_nothing_is_written_into_a_small_one(self, dataset):
+        before = sorted(dataset.rglob("*"))
+        with ExitStack() as meanwhile:
+            levels.levels_for((str(dataset),), options(), meanwhile)
+        assert sorted(dataset.rglob("*")) == before
+
     def test_what_is_shown_is_on_the_clock_of_the_run(self, tmp_path):
         """Hosts whose clocks differ are put right, in blocks as in what is read at once."""
         timeline = made(4).timeline

@@ -72,9 +72,10 @@ def levels_for(
         return None
     store, catalogue = found
     levels = Levels.of(store, catalogue)
-    there, writable = levels.there, _is_writable(levels)
+    there = levels.there
     if not there and not is_large(catalogue):
         return None
+    writable = _is_writable(levels)
     if there and not writable:
         return Served(levels, found, None)
     where = "which keeps them"

@@ -275,11 +275,12 @@ class Own(NamedTuple):
     around: Timeline
 
     @classmethod
-    def of(cls, job: OfPart) -> Self:
-        """Take a part as it is, and what else ranks were in."""
+    def of(cls, job: OfPart, around: Timeline | None = None) -> Self:
+        """Take a part as it is, and what else ranks were in, as far as that is not known."""
         timeline = told(job.pieces.part(job.number), job.told)
         from_ns, end_ns = timeline.start_ns, timeline.end_ns
-        around = job.pieces.around(job.number, from_ns, end_ns)
+        if around is None:
+            around = job.pieces.around(job.number, from_ns, end_ns)
         while (earlier_ns := _begun_ns(timeline.tasks, around.tasks, from_ns)) < from_ns:
             from_ns = earlier_ns
             around = job.pieces.around(job.number, from_ns, end_ns)
@@ -406,14 +407,14 @@ def fourth(job: OfPart) -> Fourth:
     bare = None if best is None else (best.steps, best.own, best.imputed)
     found = Counterfactuals.of(part, recognition, more.known) if more.known is not None else None
     if found is None:
-        kept = _kept(more.keeps, job, part, ())
+        kept = _kept(more.keeps, job, part, around, ())
         lost = Lost.of(part, () if more.pipelined else None) if more.explained else None
         return Fourth(bare, None, None, None, lost, None, kept=kept)
     entries, stretches = Entries.of(found)
     if not more.explained and more.keeps is None:
         return Fourth(bare, entries, None, None, None, None)
     gaps = list(laid_out(Replays(found, stretches)))
-    kept = _kept(more.keeps, job, part, gaps)
+    kept = _kept(more.keeps, job, part, around, gaps)
     if not more.explained:
         return Fourth(bare, entries, None, None, None, None, kept=kept)
     return Fourth(
@@ -428,11 +429,17 @@ def fourth(job: OfPart) -> Fourth:
     )
 
 
-def _kept(keeps: Keeps | None, job: OfPart, part: Timeline, gaps: Sequence[pl.DataFrame]) -> Any:
+def _kept(
+    keeps: Keeps | None,
+    job: OfPart,
+    part: Timeline,
+    around: Timeline,
+    gaps: Sequence[pl.DataFrame],
+) -> Any:
     """Have a part kept that was replayed, if anybody asked for that."""
     if keeps is None:
         return None
-    own = Own.of(job)
+    own = Own.of(job, around)
     return keeps(own, Explained.of(own, part, gaps))
 
 

@@ -42,21 +42,31 @@ FIXED: Final[tuple[TableName, ...]] = ("phases", "cells", "samples")
 _Any = TypeVar("_Any")
 
 
-class Cell(msgspec.Struct, frozen=True):
-    """The tasks of a block: of a part of the run on a batch of ranks.
+class Spanned(msgspec.Struct, frozen=True, kw_only=True):
+    """What has a first start and a last end, or is empty.
 
     Attributes:
-        tasks: How many it has.
-        start_ns, end_ns: From the first start to the last end; None without any.
+        start_ns, end_ns: These; None of what is empty.
     """
 
-    tasks: Amount
     start_ns: Time | None = None
     end_ns: Time | None = None
 
     def overlaps(self, start_ns: float, end_ns: float) -> bool:
         """Say whether anything of it may be in a stretch of time."""
-        return _overlap(self.start_ns, self.end_ns, start_ns, end_ns)
+        if self.start_ns is None or self.end_ns is None:
+            return False
+        return self.start_ns < end_ns and self.end_ns > start_ns
+
+
+class Cell(Spanned, frozen=True):
+    """The tasks of a block, from when to when: of a part of the run on a batch of ranks.
+
+    Attributes:
+        tasks: How many it has.
+    """
+
+    tasks: Amount
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -97,22 +107,15 @@ class Part(msgspec.Struct, frozen=True):
         return sum(cell.tasks for cell in self.cells)
 
 
-class Idling(msgspec.Struct, frozen=True):
-    """The idle time of a block.
+class Idling(Spanned, frozen=True):
+    """The idle time of a block, from when to when there is any.
 
     Attributes:
         gaps, links: How many it has; links are where their source is.
-        start_ns, end_ns: From the first start to the last end of gaps; None without any.
     """
 
     gaps: Amount
     links: Amount
-    start_ns: Time | None = None
-    end_ns: Time | None = None
-
-    def overlaps(self, start_ns: float, end_ns: float) -> bool:
-        """Say whether any gap of it may be in a stretch of time."""
-        return _overlap(self.start_ns, self.end_ns, start_ns, end_ns)
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -125,10 +128,6 @@ class Explained(msgspec.Struct, frozen=True):
 
     cells: tuple[Idling, ...]
     afar: tuple[Amount, ...]
-
-
-def _overlap(first_ns: int | None, last_ns: int | None, start_ns: float, end_ns: float) -> bool:
-    return first_ns is not None and last_ns is not None and first_ns < end_ns and last_ns > start_ns
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -265,10 +264,10 @@ class Levels(msgspec.Struct, frozen=True):
         """
         file = explained_file(part)
         try:
-            self.store.read(self.name(file))
+            content = self.store.read(self.name(file))
         except OSError:
             return None
-        found: Explained = self._decoded(file, Explained)
+        found: Explained = self._decoded(file, Explained, content)
         batches, levels = len(index.batches) - 1, len(index.widths_ns)
         if (len(found.cells), len(found.afar)) != (batches, levels):
             raise SourceError(
@@ -286,10 +285,13 @@ class Levels(msgspec.Struct, frozen=True):
         """
         return self._decoded(TOLD, Told)
 
-    def _decoded(self, file: str, kind: type[_Any]) -> _Any:
+    def _decoded(self, file: str, kind: type[_Any], content: bytes | None = None) -> _Any:
+        """Return what a file holds, which is read now if its content is not given."""
         place = self.store.place(self.name(file))
         try:
-            return msgspec.json.decode(self.store.read(self.name(file)), type=prepared(kind))
+            if content is None:
+                content = self.store.read(self.name(file))
+            return msgspec.json.decode(content, type=prepared(kind))
         except (OSError, *UNDECODABLE) as error:
             raise SourceError(
                 place,

@@ -112,15 +112,13 @@ class BlockReader:
 
     def explained(self, part: int) -> Explained | None:
         """Return which gaps and links there are of a part; None if it was not explained when looked."""
-        if part not in self._explained:
-            self._explained[part] = self._levels.explained(part, self.index)
-        return self._explained[part]
+        return self._explained[part] if part in self._explained else self.look_again(part)
 
     def look_again(self, part: int) -> Explained | None:
         """Return the same of a part that may have been explained meanwhile."""
-        if self.explained(part) is None:
-            del self._explained[part]
-        return self.explained(part)
+        if self._explained.get(part) is None:
+            self._explained[part] = self._levels.explained(part, self.index)
+        return self._explained[part]
 
     def during(self, start_ns: float, end_ns: float) -> list[int]:
         """Return the parts that have tasks in a stretch of time."""

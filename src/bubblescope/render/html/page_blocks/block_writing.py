@@ -219,7 +219,7 @@ class Keeping(NamedTuple):
         spent = computing.group_by("kind").agg(spent_ns=_LENGTH.sum())
         told = own.number == self.telling
         return Kept(
-            cells=[Cell(*of) for of in _extents(kept, edges)],
+            cells=[Cell(count, **span) for count, span in _extents(kept, edges)],
             afar=afar,
             names=names,
             rows=kept.select(TASK_ROW).unique(),
@@ -272,19 +272,19 @@ def explain(page: Page, number: int, tasks: pl.DataFrame, explained: Explained) 
     afar = page.write_afar("gaps", number, gaps, ("position",), "cause")
     page.write(_causes(gaps), block_files.causes_file(number))
     cells = tuple(
-        Idling(count, held, *span)
-        for (count, *span), held in zip(
+        Idling(count, held, **span)
+        for (count, span), held in zip(
             _extents(gaps, gap_edges), np.diff(link_edges).tolist(), strict=True
         )
     )
     page.levels.write(block_files.explained_file(number), block_files.Explained(cells, tuple(afar)))
 
 
-def _extents(frame: pl.DataFrame, edges: Ints) -> Iterator[tuple[int, int | None, int | None]]:
-    """Yield of each batch how many rows it has, their first start and last end."""
+def _extents(frame: pl.DataFrame, edges: Ints) -> Iterator[tuple[int, dict[str, int | None]]]:
+    """Yield of each batch how many rows it has, and from when to when, as `Spanned` has it."""
     for first, last in pairwise(edges.tolist()):
-        rows = frame[first:last]
-        yield last - first, *rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+        rows = frame[first:last].select(pl.col("start_ns").min(), pl.col("end_ns").max())
+        yield last - first, rows.row(0, named=True)
 
 
 def _sums(tasks: pl.DataFrame) -> pl.DataFrame:

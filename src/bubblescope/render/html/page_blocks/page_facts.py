@@ -152,14 +152,14 @@ def _laid_down(
 ) -> tuple[Index, int | None]:
     """Write what the page tells of the run.
 
-    Returns:
-        Which blocks there are, and which part has the step with which the page opens.
-
     Args:
         keepers: The one that wrote the blocks.
         steps: Those of each part.
         counters: As of `make_levels`.
         found: What is known of the run.
+
+    Returns:
+        Which blocks there are, and which part has the step with which the page opens.
     """
     [keeper] = keepers
     page = keeper.page

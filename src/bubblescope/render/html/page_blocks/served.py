@@ -12,6 +12,7 @@ from bisect import bisect_right
 from contextlib import suppress
 from functools import cached_property
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -283,9 +284,7 @@ class Blocks:
         found = found_of(search, (of_batch(blocks) for _, blocks in reached))
         if table == "tasks":
             return found
-        every = range(len(self._index.parts))
-        left_out = [number for number in every if self._blocks.explained(number) is None]
-        return replace(found, unexplained=self._steps_of(left_out))
+        return replace(found, unexplained=self._steps_of(self._unexplained(-inf, inf)))
 
     def _reached(self, table: Literal["tasks", "gaps"], reach: Reach) -> list[Address]:
         """Return the blocks in which something can be that a search is about, batch by batch.

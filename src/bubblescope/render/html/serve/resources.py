@@ -172,8 +172,9 @@ class Resources:
 
     def __init__(self, run: PageData | Held) -> None:
         self._run: Held = Whole(run) if isinstance(run, PageData) else run
-        self._turn, self._whatif_turn, self._search_turn = (threading.Lock() for _ in range(3))
-        self._explain_turn = threading.Lock()
+        self._turn, self._whatif_turn, self._search_turn, self._explain_turn = (
+            threading.Lock() for _ in range(4)
+        )
         self._room = threading.BoundedSemaphore(1 + _WAITING)
         self._answers = {
             "totals": self._totals,
