@@ -213,6 +213,20 @@ def test_a_column_of_a_job_trace_that_is_of_another_type_is_named(tmp_path, colu
     assert re.match(rf"{re.escape(str(path))}: .*{column} must be Int32", refused(path))
 
 
+def test_parquet_is_ours_by_what_its_head_says(tmp_path):
+    """Not by what its rows say; and of a file that is cut off, by its name."""
+    native = sources.SOURCES["native"]
+    ours, other, cut = (tmp_path / name for name in ("a.parquet", "b.parquet", "c.parquet"))
+    synthetic.one_f_one_b(2, 2, 1).save(ours)
+    text = pl.DataFrame({"name": ["bubblescope.run"] * 2})
+    text.write_parquet(other, statistics=False, compression="uncompressed")
+    cut.write_bytes(ours.read_bytes()[:-1])
+    assert [native.detect(path) for path in (ours, other, cut)] == [True, False, False]
+    named = cut.rename(tmp_path / "c.bubbles.parquet")
+    assert native.detect(named)
+    assert "cannot be read as Parquet" in refused(named)
+
+
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_column_of_a_saved_run_that_is_of_another_type_is_named(tmp_path, wrong):
     path = tmp_path / "run.bubbles.parquet"

@@ -11,7 +11,7 @@ import warnings
 import pytest
 from loky import process_executor
 
-from bubblescope.engine import engine
+from bubblescope.engine import engine, job
 from bubblescope.engine.local import RESTARTED
 from bubblescope.engine.sizes import byte_count
 from bubblescope.model.errors import EngineError, SourceError
@@ -57,6 +57,19 @@ def test_processes_share_the_cores(monkeypatch):
         found = [where for _, where in two.run(about, range(8))]
     assert os.getpid() not in {process for process, _, _ in found}
     assert {threads for _, threads, _ in found} == {max(1, CORES // 2)}
+
+
+@pytest.mark.parametrize("said", ["", "dirty_decay_ms:7", "narenas:3"])
+def test_workers_keep_memory_for_a_while_unless_the_user_says_otherwise(monkeypatch, said):
+    """Of an option of the allocator that is said twice, the last counts."""
+    monkeypatch.setenv("_RJEM_MALLOC_CONF", f"dirty_decay_ms:500,muzzy_decay_ms:1000,{said}")
+    options = job.settings(1)["_RJEM_MALLOC_CONF"].split(",")
+    read = dict(option.split(":") for option in options)
+    assert read == {
+        "dirty_decay_ms": "10000",
+        "oversize_threshold": "0",
+        **dict(one.split(":") for one in [said] if one),
+    }
 
 
 def test_a_job_starts_no_workers_of_its_own():

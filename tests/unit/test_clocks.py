@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import numpy as np
 import polars as pl
@@ -17,7 +19,8 @@ from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
 from bubblescope.clocks import align, correction, tightest_pairs
-from bubblescope.clocks.solution import Moments
+from bubblescope.clocks.causality import constraints
+from bubblescope.clocks.solution import ROUNDING_NS, Moments
 from bubblescope.clocks.solution import solve as solve_clocks
 from bubblescope.model import units
 from bubblescope.model.provenance import Run
@@ -548,3 +551,24 @@ def test_the_pairs_that_are_kept_imply_all_others(points, slope):
             for some in (few, points)
         ]
         assert highest[0] == highest[1]
+
+
+@pytest.mark.parametrize("messages", [True, False])
+def test_what_is_left_out_early_is_counted_and_implied(monkeypatch, messages):
+    """Of large runs, most pairs are left out before they are put in order, rank by rank."""
+    run, _ = pipeline_on(3, 7, ranks=6, steps=4, messages=messages)
+    clock_of = {rank: rank // 2 for rank in range(6)}
+    known = constraints(run, np.array([clock_of[rank] for rank in run.tasks["rank"]]))
+    rank = run.tasks["rank"]
+    clocks = [clock_of[one] for end in ("cause", "effect") for one in rank.gather(known[end])]
+    ways = list(zip(clocks[: known.height], clocks[known.height :], strict=True))
+    small = tightest_pairs.Evidence.of(run, clock_of, by_step=False)
+    monkeypatch.setattr(tightest_pairs, "_FEW", 0)
+    monkeypatch.setattr(tightest_pairs, "_STRETCH", 2)
+    large = tightest_pairs.Evidence.of(run, clock_of, by_step=False)
+    counted = {(a, b): count for _, a, b, count, _ in large.ways.iter_rows()}
+    assert counted == Counter(ways)
+    late = known["after_ns"] - known["before_ns"]
+    assert large.violated == (late < -ROUNDING_NS).sum()
+    assert 0 < large.pairs.height < known.height
+    assert large.pairs.equals(small.pairs)

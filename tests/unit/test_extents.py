@@ -8,7 +8,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from bubblescope.model import extents as module
-from bubblescope.model.extents import extents
+from bubblescope.model.extents import extents, extremes
 
 BY = ("rank", "step")
 
@@ -43,3 +43,17 @@ def test_they_are_what_grouping_says_in_any_order_and_without_values(
 
 def test_of_no_tasks_there_are_none() -> None:
     assert extents(tasks(0, 0), *BY).height == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 500])
+def test_the_least_and_the_greatest_are_what_grouping_says(count: int) -> None:
+    frame = tasks(count, seed=5)
+    start, end = (frame[name].to_numpy() for name in ("start_ns", "end_ns"))
+    found = extremes(frame.select(BY), least={"first": start}, most={"last": end, "late": start})
+    wanted = frame.group_by(BY).agg(
+        count=pl.len().cast(pl.Int64),
+        first=pl.col("start_ns").min(),
+        last=pl.col("end_ns").max(),
+        late=pl.col("start_ns").max(),
+    )
+    assert_frame_equal(found, wanted, check_row_order=False)

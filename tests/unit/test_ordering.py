@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bubblescope.model.ordering import in_order, numbered, order_of_runs
+from bubblescope.model.ordering import (
+    counted,
+    distinct,
+    in_order,
+    numbered,
+    order_of_runs,
+    stretches,
+)
 
 NUMBERS = st.one_of(st.none(), st.integers(-2, 2))
 
@@ -50,3 +59,32 @@ def test_rows_that_are_alike_have_one_number_in_the_order_of_rows(rows, times):
     kinds = sorted({tuple(row) for row in rows})
     assert count == len(kinds)
     assert number.tolist() == [kinds.index(row) for row in rows]
+
+
+COLUMNS = {"a": pl.Int32, "b": pl.Boolean, "c": pl.Enum(["z", "a"])}
+ROWS = st.lists(
+    st.tuples(NUMBERS, st.one_of(st.none(), st.booleans()), st.sampled_from([None, "a", "z"])),
+    max_size=12,
+)
+
+
+@given(ROWS)
+def test_a_stretch_begins_where_a_row_is_not_as_the_one_before(rows):
+    """A row without a value is like another without, and like none with one, not even with zero."""
+    frame = pl.DataFrame(rows, COLUMNS, orient="row")
+    turns = [at for at, row in enumerate(rows) if at == 0 or row != rows[at - 1]]
+    assert stretches(frame, *COLUMNS).tolist() == turns
+
+
+@given(ROWS)
+def test_different_rows_are_there_once(rows):
+    frame = pl.DataFrame(rows, COLUMNS, orient="row")
+    found = distinct(frame, *COLUMNS).rows()
+    assert len(found) == len({*found})
+    assert {*found} == {*rows}
+
+
+@given(st.lists(st.integers(0, 5), max_size=20), st.sampled_from([1, 1 << 40]))
+def test_numbers_are_counted_however_far_apart_they_are(numbers, times):
+    found = zip(*(of.tolist() for of in counted(np.array(numbers, np.int64) * times)), strict=True)
+    assert list(found) == sorted(Counter(number * times for number in numbers).items())

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.model.arrays import blocks_of_ranks
-from bubblescope.model.kinds import Lane
+from bubblescope.model.extents import extremes
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.ordering import counted, distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,15 +54,14 @@ class Overview(NamedTuple):
         tasks = timeline.tasks
         edges = (pl.col("start_ns").min(), pl.col("end_ns").max())
         count = pl.len().cast(pl.Int64)
-        counts = tasks.group_by("rank").agg(tasks=count)
+        start, end = (tasks[name].to_numpy() for name in ("start_ns", "end_ns"))
         # By rank and step first, which are far fewer.
-        held = [
-            block.group_by("rank", "step", compute=pl.col("lane") == Lane.COMPUTE.value).agg(
-                *edges, count.alias("tasks")
-            )
-            for block in blocks_of_ranks(tasks.select("rank", "step", "lane", "start_ns", "end_ns"))
-        ]
-        windows = pl.concat(held)
+        windows = extremes(
+            tasks.select("rank", "step", compute=pl.col("lane") == Lane.COMPUTE.value),
+            least={"start_ns": start},
+            most={"end_ns": end},
+        ).rename({"count": "tasks"})
+        counts = windows.group_by("rank").agg(pl.col("tasks").sum())
         longest = (pl.col("end_ns") - pl.col("start_ns")).max()
         return cls(
             tasks.height,
@@ -135,8 +135,10 @@ def evenly(ranks: pl.DataFrame, count: int) -> pl.DataFrame:
 
 def first_stages(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return rank and stage: the first of the rank's first chunk, null where it is not known."""
-    first = pl.col("stage").filter(pl.col("chunk") == 0).min()
-    return tasks.group_by("rank").agg(stage=first)
+    known = tasks.select("rank", "chunk", "stage").filter(pl.col("chunk") == 0).drop_nulls("stage")
+    first = extremes(known.select("rank"), least={"stage": known["stage"].to_numpy()})
+    every = distinct(tasks, "rank")
+    return every.join(first.select("rank", "stage"), on="rank", how="left")
 
 
 def in_pipeline_order(ranks: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
@@ -179,10 +181,13 @@ class Kinds(NamedTuple):
     @classmethod
     def of(cls, tasks: pl.DataFrame) -> Self:
         """Look at tasks."""
-        length = (pl.col("end_ns") - pl.col("start_ns")).alias("length")
-        sizes = pl.Series(sized(tasks.select(length).to_series().to_numpy()))
-        counts = tasks.select("kind", size=sizes).group_by("kind", "size")
-        return cls(kinds_of(tasks), counts.agg(count=pl.len().cast(pl.Int64)))
+        key, count = counted(_kind_and_size(tasks))
+        every = pl.Series([kind.value for kind in Kind], dtype=tasks.schema["kind"])
+        sizes = pl.DataFrame(
+            {"kind": every.gather(key % _KINDS), "size": key // _KINDS, "count": count},
+            schema_overrides={"size": pl.Int64, "count": pl.Int64},
+        )
+        return cls(kinds_of(tasks), sizes)
 
     @classmethod
     def joined(cls, parts: Sequence[Kinds]) -> Self:
@@ -266,8 +271,21 @@ def lengths_near(timeline: Timeline, middles: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Frame with kind, size, length_ns and count.
     """
+    kinds = middles["kind"].cast(timeline.tasks.schema["kind"]).to_physical().to_numpy()
+    wanted = middles["size"].to_numpy() * _KINDS + kinds
+    rows = np.isin(_kind_and_size(timeline.tasks), wanted)
     length = pl.col("end_ns") - pl.col("start_ns")
-    tasks = timeline.tasks.select("kind", length_ns=length)
-    tasks = tasks.with_columns(size=pl.Series(sized(tasks["length_ns"].to_numpy())))
-    near = tasks.join(middles, on=["kind", "size"], how="semi")
+    near = timeline.tasks.select("kind", "start_ns", "end_ns").filter(pl.Series(rows))
+    near = near.select("kind", length_ns=length)
+    near = near.with_columns(size=pl.Series(sized(near["length_ns"].to_numpy()), dtype=pl.Int64))
     return near.group_by("kind", "size", "length_ns").agg(count=pl.len().cast(pl.Int64))
+
+
+_KINDS: Final = len(Kind)
+
+
+def _kind_and_size(tasks: pl.DataFrame) -> Ints:
+    """Return a number for the size of each task and its kind, the same where both are."""
+    length = tasks["end_ns"].to_numpy() - tasks["start_ns"].to_numpy()
+    key: Ints = sized(length) * _KINDS + tasks["kind"].to_physical().to_numpy()
+    return key

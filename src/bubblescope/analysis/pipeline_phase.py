@@ -10,6 +10,7 @@ import polars as pl
 from bubblescope.model.arrays import A_FEW, at_once, blocks_of_ranks
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.dependencies import passes
+from bubblescope.model.extents import extremes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 
 if TYPE_CHECKING:
@@ -412,16 +413,21 @@ def phases(tasks: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Frame with rank, step, start_ns, steady_ns, cool_ns and end_ns, by rank and step.
     """
-    start, end, kind = pl.col("start_ns"), pl.col("end_ns"), pl.col("kind")
+    phase = pipeline_phase(tasks.select("rank", "step", "kind", "lane", *_SPAN))
+    start, end = (phase[name].to_numpy() for name in _SPAN)
+    back, ahead = (phase["kind"].is_in(kinds).to_numpy() for kinds in (_BACKWARDS, _FORWARDS))
+    found = extremes(
+        phase.select("rank", "step"),
+        least={"start_ns": start, "steady_ns": np.where(back, start, _NEVER)},
+        most={"end_ns": end, "cool_ns": np.where(ahead, end, -_NEVER)},
+    )
+    steady = pl.when(pl.col("steady_ns") < _NEVER).then("steady_ns").otherwise("end_ns")
     return (
-        pipeline_phase(tasks.select("rank", "step", "kind", "lane", *_SPAN))
-        .group_by("rank", "step")
-        .agg(
-            start.min(),
-            steady_ns=start.filter(kind.is_in(_BACKWARDS)).min().fill_null(end.max()),
-            cool_ns=end.filter(kind.is_in(_FORWARDS)).max(),
-            end_ns=end.max(),
-        )
+        found.with_columns(steady_ns=steady)
         .with_columns(cool_ns=pl.max_horizontal("steady_ns", "cool_ns"))
+        .select("rank", "step", "start_ns", "steady_ns", "cool_ns", "end_ns")
         .sort("rank", "step")
     )
+
+
+_NEVER: Final = np.iinfo(np.int64).max

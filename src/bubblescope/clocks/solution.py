@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bubblescope.model.arrays import blocks
 from bubblescope.model.clock_errors import MAX_DRIFT
 
 if TYPE_CHECKING:
@@ -103,10 +104,16 @@ class Clocks(msgspec.Struct, frozen=True):
         """
         if not self.drifts:  # both ends are the same
             return np.array(self.ends_ns[0])[clock]
-        share = (time_ns - self.origin_ns[clock]) / self.length_ns[clock]
-        begin, end = self.line_ns[:, clock]
-        beside = np.floor(begin + share * (end - begin) + _NUDGE).astype(np.int64)
-        moved: _Ints = self.rough_ns[clock] + beside
+        moved = np.empty(len(time_ns), np.int64)
+        begin, rise = self.line_ns[0], self.line_ns[1] - self.line_ns[0]
+        for block in blocks(len(time_ns)):
+            own = clock[block]
+            beside = (time_ns[block] - self.origin_ns[own]) / self.length_ns[own]
+            beside *= rise[own]
+            beside += begin[own]
+            beside += _NUDGE
+            moved[block] = np.floor(beside, out=beside)
+            moved[block] += self.rough_ns[own]
         return moved
 
     def slack(self, moments: Moments) -> _Ints:
@@ -153,6 +160,10 @@ def solve(
     if conflict is not None:
         return frame.clocks(loose, loose)
     return frame.clocks(loose if loose.knows_drift() else rigid, loose)
+
+
+_PRIMAL: Final = 4
+"""How HiGHS numbers the simplex method that goes from one possible solution to a better one."""
 
 
 class _Frame:
@@ -360,6 +371,8 @@ class _Model:
         lower[self._fast :] = upper[self._fast :] = -_ROUNDING - _EXACT
         self._bound(lower, upper)
         self._cost(np.zeros(len(lower)))
+        # Only what is asked for changes from here on, so that each solution remains one.
+        self._highs.setOptionValue("simplex_strategy", _PRIMAL)
 
     def _limit_drift(self) -> None:
         count = self._frame.count

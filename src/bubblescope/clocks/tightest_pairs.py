@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.clocks.causality import constraints
+from bubblescope.clocks.causality import NO_CLOCK, constraints
 from bubblescope.clocks.solution import ROUNDING_NS
 from bubblescope.model.extents import extents
-from bubblescope.model.ordering import numbered
+from bubblescope.model.ordering import numbered, stretches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 """Columns of tasks that are by the clock of their rank."""
 _CLOCKS: Final = ("clock_a", "clock_b")
+_PAIRS: Final = ("step", "a", "b", *_CLOCKS, "before_ns", "after_ns", "cause", "effect")
 _FEW: Final = 1 << 12
 """Pairs that are sorted sooner than thinned out."""
 _STRETCH: Final = 16
@@ -78,26 +79,28 @@ class Evidence(NamedTuple):
             first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max()
         )
         held = of_steps.select("rank", "step").drop_nulls()
-        clock = np.zeros(1 + max(clock_of, default=0), np.int64)
-        clock[list(clock_of)] = list(clock_of.values())
-        pairs = constraints(timeline, clock_of)
-        ends = {
-            name: pl.Series(clock[pairs[side].to_numpy()])
-            for name, side in zip(_CLOCKS, "ab", strict=True)
-        }
-        pairs = pairs.with_columns(**ends)
+        rank = tasks["rank"].to_numpy()
+        number = np.full(1 + max([int(rank.max(initial=0)), *clock_of]), NO_CLOCK, np.int32)
+        number[list(clock_of)] = list(clock_of.values())
+        clock = number[rank]
+        pairs = constraints(timeline, clock)
         if by_step:
-            pairs = pairs.drop_nulls("step")
-        early = pl.col("after_ns") < pl.col("before_ns") - ROUNDING_NS
-        step = pl.col("step") if by_step else pl.lit(None, pl.Int32).alias("step")
-        ways = pairs.group_by(step, *_CLOCKS).agg(
-            count=pl.len().cast(pl.Int64), violated=early.sum().cast(pl.Int64)
-        )
+            pairs = pairs.filter(tasks["step"].gather(pairs["cause"]).is_not_null())
+        ends = zip(_CLOCKS, ("cause", "effect"), strict=True)
+        pairs = pairs.with_columns(pl.Series(name, clock[pairs[of]]) for name, of in ends)
+        step = tasks["step"].gather(pairs["cause"]) if by_step else pl.lit(None, pl.Int32)
+        pairs = pairs.with_columns(step.alias("step"))
+        ways, pairs = _ways(pairs)
         few = _implying(pairs, by_step=by_step)
+        cause, effect = tasks[few["cause"]], tasks[few["effect"]]
         named = few.with_columns(
-            tasks["name"].gather(few[side]).alias(side) for side in ("cause", "effect")
+            step=cause["step"],
+            a=cause["rank"],
+            b=effect["rank"],
+            cause=cause["name"],
+            effect=effect["name"],
         )
-        return cls(_ordered(named), ways, extent, held)
+        return cls(_ordered(named.select(_PAIRS)), ways, extent, held)
 
     @classmethod
     def joined(cls, parts: Sequence[Evidence], *, by_step: bool) -> Self:
@@ -119,6 +122,33 @@ class Evidence(NamedTuple):
     def violated(self) -> int:
         """In how many of them the effect precedes its cause."""
         return int(self.ways["violated"].sum())
+
+
+def _ways(pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return how many pairs of moments there are of each way, and those that may imply the others.
+
+    They are looked at in stretches of pairs of one way, of which there are a few to each rank.
+
+    Args:
+        pairs: Frame with step, clock_a, clock_b, before_ns and after_ns.
+
+    Returns:
+        A frame as of `Evidence.ways`; and some of the pairs.
+    """
+    of = ("step", *_CLOCKS)
+    begins = stretches(pairs, *of)
+    before, after = (pairs[name].to_numpy() for name in ("before_ns", "after_ns"))
+    early = after < before - ROUNDING_NS
+    count = np.diff(begins, append=pairs.height)
+    violated = np.add.reduceat(early, begins, dtype=np.int64) if len(begins) else count
+    ways = pairs.select(of)[begins].with_columns(
+        count=pl.Series(count, dtype=pl.Int64), violated=pl.Series(violated, dtype=pl.Int64)
+    )
+    ways = ways.group_by(of).agg(pl.col("count", "violated").sum())
+    if pairs.height > _FEW:
+        stretch = np.repeat(np.arange(len(begins), dtype=np.int32), count)
+        pairs = pairs.filter(pl.Series(~_low(stretch, before, before - after)))
+    return ways, pairs
 
 
 def _ordered(pairs: pl.DataFrame) -> pl.DataFrame:

@@ -5,6 +5,7 @@ What it is made of is held where workers see it: the catalogue, the ranks, and h
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -149,10 +150,12 @@ class DatasetPieces:
             return
         files = self._tables.catalogue.parts[first:last]
         rows = {name: self._tables.rows(name, files, None, {block}) for name in _TABLES}
+        with self._unbroken():
+            Timeline.refuse(rows[TASKS], self.ranks, **{name: rows[name] for name in _OF_PARTS})
         for index in wanted:
             own = self._own(index)
             # Files are in the order of steps, then ranks: a step is in order, all of them are not.
-            mine = self._checked({name: frame.filter(own) for name, frame in rows.items()})
+            mine = self._timeline({name: frame.filter(own) for name, frame in rows.items()})
             mine = self._settled.applied(mine)
             self._kept.keep(f"{self._place(index)}.{number}", {TASKS: mine.tasks, **mine.tables})
 
@@ -304,7 +307,7 @@ class DatasetPieces:
         return found
 
     def _timeline(self, tables: dict[str, pl.DataFrame]) -> Timeline:
-        """Return a timeline of tables as they were kept."""
+        """Return a timeline of tables whose rows break no rules."""
         tasks = tables.pop(TASKS, pl.DataFrame(schema=TASK_SCHEMA))
         return Timeline.of_checked(tasks, self.ranks, self.run, **tables)
 
@@ -346,9 +349,14 @@ class DatasetPieces:
         Raises:
             SourceError: They break a rule.
         """
-        tasks = rows.pop(TASKS)
+        with self._unbroken():
+            return Timeline(rows.pop(TASKS), self.ranks, self.run, **rows)
+
+    @contextmanager
+    def _unbroken(self) -> Iterator[None]:
+        """Say of rows that break a rule where they lie."""
         try:
-            return Timeline(tasks, self.ranks, self.run, **rows)
+            yield
         except TimelineError as error:
             place = str(self._tables.store)
             raise SourceError(place, f"holds contradictory data ({error})") from None

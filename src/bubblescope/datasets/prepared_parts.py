@@ -197,10 +197,19 @@ def _edges(tables: Mapping[str, pl.DataFrame]) -> dict[str, tuple[int, int]]:
 def _write(file: Path, frame: pl.DataFrame) -> None:
     """Write a table: of columns with one value in all rows, such as its step, that value alone."""
     first, *others = frame.get_columns()
-    several = [first, *(one for one in others if not one.eq_missing(one.head(1)).all())]
+    several = [first, *(one for one in others if not _is_one(one))]
     held = pl.DataFrame(several)
     held.write_ipc(file, compression="uncompressed")
     frame.head(1).drop(held.columns).write_ipc(f"{file}{_ONE}", compression="uncompressed")
+
+
+def _is_one(column: pl.Series) -> bool:
+    """Say whether all rows have one value, or none has any."""
+    if column.has_nulls():
+        return column.null_count() == len(column)
+    if column.dtype.is_nested():
+        return False
+    return bool(column[0] == column[-1] and (column == column[0]).all())
 
 
 def _tables_in(place: Path) -> list[Path]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model.extents import extents, extremes
+from bubblescope.model.ordering import order_of_runs, stretches
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.model.version import __version__
 from bubblescope.sources import read_part
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 16_384
 """Rows of a row group: a reader that wants one step, or few ranks of it, skips the others."""
-_TASK_ORDER: Final = ("step", "rank", "lane", "start_ns", "end_ns")
 _LOCAL: Final = {"microbatch": None, "step": None, "peer": None, "certainty": None,
     "stage": "rank and parallel sizes, in Megatron's order"}  # fmt: skip
 """What may be inferred of a part as of the whole run, and how; None is in whatever way: each rank's own
@@ -113,9 +114,7 @@ def write_part(timeline: Timeline, store: Store, name: str, block_steps: int) ->
             if frame.height:
                 rows[table] = _write(frame, store, table_file(table, name))
             continue
-        order = _TASK_ORDER if table == TASKS else ("step", *TABLES[table].order)
-        sorted_ = frame.sort([*dict.fromkeys(order)], nulls_last=True, maintain_order=True)
-        for block, held in _blocks(sorted_, begun, block_steps):
+        for block, held in _blocks(_by_step(frame, table), begun, block_steps):
             _write(held, store, table_file(table, name, block))
             blocks.setdefault(block, _Block()).add(table, held)
     rows[RANKS] = _write(timeline.ranks, store, table_file(RANKS, name))
@@ -126,6 +125,17 @@ def write_part(timeline: Timeline, store: Store, name: str, block_steps: int) ->
         {block: held.said() for block, held in sorted(blocks.items())},
         rows,
     )
+
+
+def _by_step(frame: pl.DataFrame, table: str) -> pl.DataFrame:
+    """Return a timeline's table by step, then in its own order; rows of no step come last."""
+    if table == TASKS:  # in its order already, of columns that are never null
+        return frame[order_of_runs(frame["step"].cast(pl.Int64).fill_null(_LAST).to_numpy())]
+    order = dict.fromkeys(("step", *TABLES[table].order))
+    return frame.sort([*order], nulls_last=True, maintain_order=True)
+
+
+_LAST: Final = 1 << 32
 
 
 class _Block:
@@ -141,14 +151,14 @@ class _Block:
         """Add the rows of a table."""
         self._rows[table] = rows.height
         self._stepless |= rows["step"].has_nulls()
-        steps = rows.drop_nulls("step").group_by("step")
+        stepped = rows.drop_nulls("step")
         start, end = pl.col("start_ns").min(), pl.col("end_ns").max()
         if "start_ns" in rows.columns:
             self._times += [time for time in rows.select(start, end).row(0) if time is not None]
         if table == TASKS:
-            self._spans = {row[0]: Span(*row) for row in steps.agg(start, end).iter_rows()}
+            self._spans = {row[0]: Span(*row) for row in extents(stepped, "step").iter_rows()}
         else:
-            for (step,), _ in steps:
+            for step in stepped["step"].unique():
                 self._spans.setdefault(step, Span(step, None, None))
 
     def said(self) -> Held:
@@ -165,13 +175,9 @@ class _Block:
 def _begun(timeline: Timeline, block_steps: int) -> pl.DataFrame:
     """Return when each rank began each block, by its own clock: rank, start_ns and block."""
     of = timeline.tasks if timeline.tasks["step"].is_not_null().any() else timeline.step_times
-    return (
-        of.select("rank", "start_ns", block=_block_of(block_steps))
-        .drop_nulls()
-        .group_by("rank", "block")
-        .agg(pl.col("start_ns").min())
-        .sort("start_ns")
-    )
+    known = of.select("rank", "start_ns", block=_block_of(block_steps)).drop_nulls()
+    first = extremes(known.drop("start_ns"), least={"start_ns": known["start_ns"].to_numpy()})
+    return first.drop("count").sort("start_ns")
 
 
 def _block_of(block_steps: int) -> pl.Expr:
@@ -197,9 +203,16 @@ def _blocks(
             .sort("row")
         )
         block = pl.coalesce(block, at.select(pl.coalesce("block", "first")).to_series())
-    parts = frame.with_columns(block.fill_null(NO_STEP).alias("block")).partition_by(
-        "block", as_dict=True, include_key=False
-    )
+    if not frame.height:
+        return []
+    placed = frame.with_columns(block.fill_null(NO_STEP).alias("block"))
+    begins = stretches(placed, "block").tolist()
+    numbers = placed["block"][begins].to_list()
+    if len({*numbers}) == len(numbers):
+        ends = [*begins[1:], frame.height]
+        edges = zip(numbers, begins, ends, strict=True)
+        return [(int(number), frame[begin:end]) for number, begin, end in edges]
+    parts = placed.partition_by("block", as_dict=True, include_key=False)
     return [(int(key[0]), rows) for key, rows in parts.items()]
 
 

@@ -24,7 +24,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bubblescope.engine.job import THREADS, deadly, perform, result
+from bubblescope.engine.job import deadly, perform, result, settings
 from bubblescope.engine.sizes import gigabytes
 from bubblescope.model.errors import EngineError, reason
 from bubblescope.model.machine import cores
@@ -246,7 +246,7 @@ class DaskEngine:
 
     def _own(self) -> Any:
         """Start a cluster on this machine."""
-        threads = os.environ.get(THREADS, str(max(1, self._cores // self._processes)))
+        threads = max(1, self._cores // self._processes)
         try:
             with dask.config.set(_NO_PAGES):
                 self._cluster = _OwnCluster(
@@ -259,7 +259,7 @@ class DaskEngine:
                     security=Security.temporary(),
                     silence_logs=logging.CRITICAL,
                     scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS, "dashboard": False},
-                    env={THREADS: threads},
+                    env=settings(threads),
                 )
             return Client(self._cluster, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, RuntimeError) as error:

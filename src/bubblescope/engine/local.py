@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bubblescope.engine.job import THREADS, deadly, perform, result, working
+from bubblescope.engine.job import deadly, perform, result, settings, working
 from bubblescope.engine.sizes import gigabytes
 from bubblescope.model.errors import EngineError
 from bubblescope.model.machine import cores
@@ -119,7 +118,7 @@ class LocalEngine:
         executor = get_reusable_executor(
             processes,
             timeout=_IDLE_S,
-            env={THREADS: os.environ.get(THREADS, str(self._threads))},
+            env=settings(self._threads),
             initializer=_begin,
             initargs=(self._memory,),
         )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from bubblescope.model.arrays import in_blocks
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.kinds import BACKWARDS, Kind, Lane
+from bubblescope.model.ordering import distinct
 from bubblescope.model.timeline_tables import PIPELINE
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ _GROUPS: Final = 8
 """Groups of steps that are looked at one after the other: so much less memory is needed."""
 
 
-def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
+def feeds(
+    works: pl.DataFrame, within: tuple[str, ...] = (), *, held_once: bool | None = None
+) -> pl.DataFrame:
     """Return each forward or backward beside the one on the next stage that needs its result.
 
     A forward feeds that of the stage after, a backward that of the stage before. Both halves of an
@@ -57,6 +59,7 @@ def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
             pair_microbatch, and the columns that `within` names. What has no stage or no micro-batch
             feeds nothing.
         within: What both have in common besides, such as the step.
+        held_once: Whether one rank alone holds each stage; None if that is not known yet.
 
     Returns:
         Frame with source and target (numbers of works), `backward`, whether the source is a backward,
@@ -75,24 +78,21 @@ def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
     found = []
     for one, ahead in ((forwards, 1), (backwards, -1)):
         known = one.drop_nulls(["stage", "microbatch"])
-        known = known.with_columns(copy=_copies(known, within))
+        known = known.with_columns(copy=_copies(known, within, held_once=held_once))
         source, target = _following(*_keys(known, (*within, "copy")), ahead)
+        fed = known.select("microbatch", "stage", source="work")[source]
         found.append(
-            known[source].select(
-                "microbatch",
-                "stage",
-                source="work",
-                target=known["work"].gather(target),
-                backward=pl.lit(ahead < 0),
-            )
+            fed.with_columns(target=known["work"].gather(target), backward=pl.lit(ahead < 0))
         )
     return pl.concat(found).select("microbatch", "source", "target", "backward", "stage")
 
 
-def _copies(works: pl.DataFrame, within: tuple[str, ...]) -> pl.Expr:
+def _copies(works: pl.DataFrame, within: tuple[str, ...], *, held_once: bool | None) -> pl.Expr:
     """Return which of the ranks that work on the same micro-batch of a stage each is of, from 1."""
     stage = [*(name for name in within if name != "step"), "stage"]
-    if _held_once(works.select(*stage, "rank").unique()):
+    if held_once is None:
+        held_once = _held_once(distinct(works, *stage, "rank"))
+    if held_once:
         return pl.lit(1, pl.UInt32)
     return pl.col("rank").rank("dense").over([*stage, "microbatch"])
 
@@ -163,13 +163,15 @@ def passes(timeline: Timeline) -> pl.DataFrame:
         "rank", pipeline=pl.struct(pl.col(PIPELINE).fill_null(-1)).rank("dense")
     )
     tasks = timeline.tasks.select(*_NEEDED)
+    groups, held_once = _some_at_a_time(tasks, coordinates)
 
     def fed_of(rows: Ints) -> pl.DataFrame:
-        works = tasks[rows].with_columns(work=pl.Series(rows, dtype=pl.UInt32))
+        works = _rows_of(tasks, rows).with_columns(work=pl.Series(rows, dtype=pl.UInt32))
         works = works.join(coordinates, on="rank", maintain_order="left")
-        return feeds(works, ("step", "pipeline")).select("source", "target", "backward")
+        within = ("step", "pipeline")
+        return feeds(works, within, held_once=held_once).select("source", "target", "backward")
 
-    fed = pl.concat(map(fed_of, _some_at_a_time(tasks, coordinates)))
+    fed = pl.concat(map(fed_of, groups))
     # Rows are less than 2^31: as one number, both are sorted at once.
     place = fed["source"].to_numpy().astype(np.int64)
     place <<= 32
@@ -179,7 +181,16 @@ def passes(timeline: Timeline) -> pl.DataFrame:
     return pl.DataFrame([fed.drop_in_place(name).gather(order) for name in fed.columns])
 
 
-def _some_at_a_time(tasks: pl.DataFrame, coordinates: pl.DataFrame) -> list[Ints]:
+def _rows_of(frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+    """Return rows of a frame, ascending, and a part of it as it is if they are one."""
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+        return frame[int(rows[0]) : int(rows[-1]) + 1]
+    return frame[rows]
+
+
+def _some_at_a_time(
+    tasks: pl.DataFrame, coordinates: pl.DataFrame
+) -> tuple[list[Ints], bool | None]:
     """Return the rows of tasks of the compute lane, of a large run some steps at a time.
 
     Steps have nothing to do with each other, but for which of several ranks is of which pipeline where
@@ -188,23 +199,26 @@ def _some_at_a_time(tasks: pl.DataFrame, coordinates: pl.DataFrame) -> list[Ints
     Args:
         tasks: Frame with `_NEEDED`.
         coordinates: Frame with rank and pipeline.
+
+    Returns:
+        The rows of each group of steps; and whether one rank alone holds each stage of its pipeline,
+        None if that is not known.
     """
     compute = (tasks["lane"] == Lane.COMPUTE.value).to_numpy()
     if tasks.height > _MANY:
         stages = [
-            block.select("rank", held=name).drop_nulls().unique()
-            for block in in_blocks(tasks)
+            distinct(tasks.select("rank", held=name), "rank", "held").drop_nulls()
             for name in ("stage", "pair_stage")
         ]
         held = pl.concat(stages).unique().join(coordinates, on="rank")
         step = tasks["step"].fill_null(_NO_STEP).to_numpy()
         if _held_once(held):
-            known = tasks["step"].unique().fill_null(_NO_STEP).sort().to_numpy()
+            known = distinct(tasks, "step")["step"].fill_null(_NO_STEP).sort().to_numpy()
             return [
                 np.flatnonzero(compute & (step >= steps[0]) & (step <= steps[-1]))
                 for steps in np.array_split(known, min(_GROUPS, len(known)))
-            ]
-    return [np.flatnonzero(compute)]
+            ], True
+    return [np.flatnonzero(compute)], None
 
 
 @remembered

@@ -44,6 +44,37 @@ def _is_in_order(frame: pl.DataFrame, by: tuple[str, ...]) -> bool:
     return True
 
 
+def stretches(frame: pl.DataFrame, *by: str) -> Ints:
+    """Return where each stretch of rows begins that are alike in some columns.
+
+    Args:
+        frame: Any.
+        by: Columns of integers, of truth values or of an enumeration; rows without a value in one of
+            them are alike.
+    """
+    turn = np.zeros(frame.height, bool)
+    turn[:1] = True
+    for name in by:
+        column = frame[name].to_physical()
+        if column.null_count() == len(column):
+            continue
+        if column.has_nulls():
+            unknown = column.is_null().to_numpy()
+            turn[1:] |= unknown[1:] != unknown[:-1]
+            column = column.fill_null(strategy="zero")
+        values = column.to_numpy()
+        turn[1:] |= values[1:] != values[:-1]
+    return np.flatnonzero(turn)
+
+
+def distinct(frame: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """Return what different rows there are in some columns, as of `stretches`, in no order.
+
+    Of rows of which many in a row are alike, that takes a fraction of the time that `unique` takes.
+    """
+    return frame.select(by)[stretches(frame, *by)].unique()
+
+
 def order_of_runs(key: Ints) -> Ints:
     """Return the order that sorts keys of which many in a row are alike; those stay in their order.
 
@@ -57,6 +88,19 @@ def order_of_runs(key: Ints) -> Ints:
     # Each run from where it begins, one after the other.
     at: Ints = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(key))
     return at
+
+
+def counted(numbers: Ints) -> tuple[Ints, Ints]:
+    """Return the different numbers there are, ascending, and how often each is there.
+
+    Args:
+        numbers: n integers, none negative.
+    """
+    if numbers.max(initial=0) < _SPARSE * len(numbers):
+        count = np.bincount(numbers)
+        kinds = np.flatnonzero(count)
+        return kinds, count[kinds]
+    return np.unique(numbers, return_counts=True)
 
 
 def numbered(*columns: Ints) -> tuple[Ints, int]:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.parquet_pages import ImpossibleError, claimed_rows
+from bubblescope.model.parquet_pages import MAGIC, TAIL, ImpossibleError, claimed_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,6 +36,25 @@ def metadata_of(path: Path) -> dict[str, str]:
         return pl.read_parquet_metadata(path)
 
 
+def mentions(path: Path, key: str) -> bool | None:
+    """Say whether the head of a file, where its metadata are, has a word in it; None if it has no head.
+
+    That is a fraction of the work of `metadata_of`.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL))
+        tail = file.read(TAIL)
+        head = int.from_bytes(tail[: -len(MAGIC)], "little")
+        if not tail.endswith(MAGIC) or head > size - TAIL:
+            return None
+        file.seek(size - TAIL - head)
+        return key.encode() in file.read(head)
+
+
 def columns_of(path: Path) -> list[str]:
     """Return the names of a file's columns; may raise any of `UNREADABLE`."""
     with panics_unprinted():
@@ -52,15 +71,16 @@ def read(
     with panics_unprinted():
         most = max(_UNPACKED, _PACKED_WELL * size)
         try:
-            rows = claimed_rows(source, columns, most)
+            claimed = claimed_size(source, columns, most)
         except ImpossibleError as error:
             raise pl.exceptions.ComputeError(str(error)) from None
         scan = pl.scan_parquet(source, glob=False, hive_partitioning=False)
-        if rows is None:
-            rows = int(scan.select(pl.len()).collect().item())
         if columns is not None:
             scan = scan.select(columns)
-        if rows * len(scan.collect_schema()) * _VALUE > most:
+        if claimed is None:
+            claimed = scan.select(pl.len()).collect().item(), len(scan.collect_schema())
+        rows, wide = claimed
+        if rows * wide * _VALUE > most:
             raise pl.exceptions.ComputeError(f"it claims to have {rows:,} rows in {size:,} bytes")
         if where is not None:
             return scan.filter(where).collect()

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
-_MAGIC: Final = b"PAR1"
-_TAIL: Final = 8
+MAGIC: Final = b"PAR1"
+TAIL: Final = 8
 """Bytes behind the file's head, which stands at its end: its length and the magic."""
 _LONGEST: Final = 10
 """Bytes of a number of 64 bits, with seven bits in each."""
@@ -45,14 +45,14 @@ class ImpossibleError(Exception):
     """A file claims what cannot be."""
 
 
-def claimed_rows(
+def claimed_size(
     source: Path | bytes, columns: Collection[str] | None, unpacked: int
-) -> int | None:
-    """Return how many rows a file claims to have; None if its head does not say, as Polars will.
+) -> tuple[int, int] | None:
+    """Return how many rows and columns a file claims to have; None if its head does not say.
 
     Args:
         source: The file, or what it holds.
-        columns: Those that will be read; None for all.
+        columns: Those that will be read, which count; None for all.
         unpacked: Bytes that a page may have at most.
 
     Raises:
@@ -63,15 +63,18 @@ def claimed_rows(
             rows, chunks = _head(data)
         except (ValueError, LookupError, RecursionError, AttributeError, TypeError):
             return None
+        names = set()
         for chunk in chunks:
             path = chunk.get(_PATH) or [b""]
-            if columns is not None and path[0].decode("utf-8", "replace") not in columns:
+            name = path[0].decode("utf-8", "replace")
+            if columns is not None and name not in columns:
                 continue
+            names.add(name)
             try:
                 _look_at(data, chunk, unpacked)
             except (ValueError, LookupError, RecursionError, TypeError):
                 raise ImpossibleError("a page's head is not of what it holds") from None
-    return rows
+    return rows, len(names)
 
 
 @contextmanager
@@ -94,9 +97,9 @@ def _head(data: bytes | mmap.mmap) -> tuple[int, list[_Fields]]:
     Raises:
         ValueError, IndexError, RecursionError: It is damaged.
     """
-    size = int.from_bytes(data[-_TAIL : -len(_MAGIC)], "little")
-    begin = len(data) - _TAIL - size
-    if data[-len(_MAGIC) :] != _MAGIC or begin < 0:
+    size = int.from_bytes(data[-TAIL : -len(MAGIC)], "little")
+    begin = len(data) - TAIL - size
+    if data[-len(MAGIC) :] != MAGIC or begin < 0:
         raise ValueError("no head")
     head, _ = _struct(data, begin)
     groups = head.get(_ROW_GROUPS, ())

@@ -166,6 +166,29 @@ class Timeline:
         made._take(tasks, ranks, run, tables, checks=False)  # noqa: SLF001  it is ours
         return made
 
+    @staticmethod
+    def refuse(tasks: pl.DataFrame, ranks: pl.DataFrame, **tables: pl.DataFrame) -> None:
+        """Try the rules on rows of which several timelines will be made, by `of_checked`.
+
+        Looking at a table takes some milliseconds whether it has a hundred rows or a hundred thousand.
+
+        Args:
+            tasks: As of the constructor; likewise the others.
+            ranks: Likewise.
+            **tables: Likewise.
+
+        Raises:
+            TimelineError: They break a rule.
+        """
+        beside = {name: pl.DataFrame(schema=table.schema) for name, table in TABLES.items()}
+        for name, frame in tables.items():
+            beside[name] = _conform(frame, TABLES[name].schema, TABLES[name].required, name)
+        _check(
+            _conform(tasks, TASK_SCHEMA, _TASK_REQUIRED, "tasks"),
+            _conform(ranks, RANK_SCHEMA, _RANK_REQUIRED, "ranks"),
+            beside,
+        )
+
     def _take(
         self,
         tasks: pl.DataFrame,

@@ -11,7 +11,8 @@ import polars as pl
 from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.groups import Group, merged, tabled
-from bubblescope.model.parquet import UNREADABLE, metadata_of
+from bubblescope.model.parquet import mentions
+from bubblescope.model.parquet_pages import MAGIC
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
 from bubblescope.model.saved_timelines import Saved, opened
 from bubblescope.model.timeline import Timeline, concat, joined, together
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from bubblescope.sources.source import ReadOptions
 
 _RECORDING: Final = ".bubbles"
-_PARQUET_MAGIC: Final = b"PAR1"
 _HEAD: Final = 1 << 16
 """Bytes in which the first record of a recording fits."""
 _BOOT: Final = 8
@@ -51,13 +51,15 @@ class NativeSource:
             return False
         if path.suffix == _RECORDING:
             return True
+        named = path.name.endswith(".bubbles.parquet")
         try:
             with path.open("rb") as file:
-                if file.read(4) != _PARQUET_MAGIC:
+                if file.read(len(MAGIC)) != MAGIC:
                     return False
-            return "bubblescope.run" in metadata_of(path)
-        except UNREADABLE:
-            return path.name.endswith(".bubbles.parquet")
+            ours = mentions(path, "bubblescope.run")
+        except OSError:
+            return named
+        return named if ours is None else ours
 
     def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
         """Read the files of one run onto one clock.

@@ -11,8 +11,9 @@ import polars as pl
 from bubblescope.analysis.pipeline_phase import of_phase
 from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.cached_results import remembered
+from bubblescope.model.extents import extremes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind
-from bubblescope.model.ordering import in_order
+from bubblescope.model.ordering import distinct, in_order
 from bubblescope.schedules.plan import looped, mirrored, zigzag
 
 if TYPE_CHECKING:
@@ -144,14 +145,9 @@ class Seen(NamedTuple):
     def _of_ranks(cls, tasks: pl.DataFrame, wanted: pl.Expr) -> Self:
         """Look at all tasks of some ranks; those that are `wanted` are of the pipeline phase."""
         known = tasks.filter(wanted).drop_nulls(["stage", "microbatch"])
-        both = [
-            known.select("rank", "stage", "microbatch", paired=pl.lit(value=False)),
-            known.select(
-                "rank", stage="pair_stage", microbatch="pair_microbatch", paired=pl.lit(value=True)
-            ).drop_nulls(),
-        ]
-        numbers = pl.concat(both)
-        busiest: Any = known.group_by("rank", "step").len()["len"].max()
+        pair = {"stage": "pair_stage", "microbatch": "pair_microbatch"}
+        both = [known.select("rank", *pair), known.select("rank", **pair).drop_nulls()]
+        busiest: Any = extremes(known.select("rank", "step"))["count"].max()
         # What has no stage or no micro-batch tells nothing of a schedule.
         placed = pl.all_horizontal(pl.col("stage", "microbatch").is_not_null())
         passes = tasks.filter(pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]))
@@ -159,8 +155,8 @@ class Seen(NamedTuple):
         doubts = passes.drop_nulls("certainty").select((doubt * _MILLION).round().cast(pl.Int64))
         return cls(
             busiest or 0,
-            numbers.select("rank", "stage", "paired").unique(),
-            numbers.select("microbatch", "paired").unique(),
+            _either([distinct(one, "rank", "stage") for one in both]),
+            _either([one.select(pl.col("microbatch").unique()) for one in both]),
             passes.height,
             int(doubts.to_series().sum()),
         )
@@ -210,6 +206,12 @@ class Seen(NamedTuple):
             )
             for rank, stages in sorted(seen.iter_rows())
         }
+
+
+def _either(halves: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return what a pass or the first of an overlapped pair is of, and the second; with `paired`."""
+    flags = (pl.lit(value=paired).alias("paired") for paired in (False, True))
+    return pl.concat([half.with_columns(flag) for half, flag in zip(halves, flags, strict=True)])
 
 
 _MILLION: Final = 1_000_000

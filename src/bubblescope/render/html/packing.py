@@ -13,7 +13,7 @@ import polars as pl
 from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
 from bubblescope.model import intervals
 from bubblescope.model.arrays import at_once, blocks_of_ranks, give_back
-from bubblescope.model.ordering import in_order, numbered, order_of_runs
+from bubblescope.model.ordering import in_order, numbered, order_of_runs, stretches
 from bubblescope.render.html import schema
 from bubblescope.render.layout import LANE_ORDER, with_rows
 
@@ -175,10 +175,7 @@ def _smallest(values: np.ndarray) -> tuple[schema.NumberType, type[np.number[Any
 
 def extents(rows: pl.DataFrame, *place: str) -> list[dict[str, Any]]:
     """Return from where to where the rows of each place on the page go, which stand together."""
-    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift()) for name in place)
-    turn = np.array(rows.select(~same).to_series())
-    turn[:1] = True
-    begins = np.flatnonzero(turn)
+    begins = stretches(rows, *place)
     ends = np.append(begins, rows.height)[1:]
     found = rows.select(place)[begins].rename({"position": "rank"})
     return found.with_columns(pl.Series("from", begins), pl.Series("to", ends)).to_dicts()
@@ -229,7 +226,7 @@ def arranged_among(
     others = _measured(around.with_columns(task=pl.lit(None, own.schema["task"])))
     both = _top_to_bottom([_in_rows(pl.concat([own, others.select(own.columns)]))], ranks)
     names = both["name"].unique(maintain_order=True).cast(pl.String).to_list()
-    return both.filter(pl.col("task").is_not_null()), names
+    return (both.drop_nulls("task") if others.height else both), names
 
 
 def _measured(tasks: pl.DataFrame) -> pl.DataFrame:
@@ -377,15 +374,20 @@ def seen(gaps: pl.DataFrame) -> pl.DataFrame:
 
 def _positions(rank: pl.Series, ranks: pl.DataFrame) -> pl.Series:
     """Return where ranks are on the page."""
-    return rank.replace_strict(ranks["rank"], ranks["position"])
+    known = ranks["rank"].to_numpy()
+    place = np.zeros(int(known.max(initial=0)) + 1, np.int64)
+    place[known] = ranks["position"].to_numpy()
+    return pl.Series(rank.name, place[rank.to_numpy()], dtype=ranks.schema["position"])
 
 
 def _gathered(parts: Sequence[pl.DataFrame], order: Ints) -> pl.DataFrame:
     """Return rows of frames that stand one after the other, and take the columns out of these.
 
-    Such frames are large, so there are never two of all columns.
+    Such frames are large, so there are never two of all columns, and what is in order stays as it is.
     """
     rows, names = pl.Series(order), parts[0].columns
+    if len(parts) == 1 and (order == np.arange(len(order))).all():
+        return parts[0]
     found, empty = [], []
     for name in names:
         columns = [part.drop_in_place(name) for part in parts]

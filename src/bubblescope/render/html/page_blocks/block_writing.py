@@ -15,16 +15,11 @@ from bubblescope.analysis.rank_standing import alike
 from bubblescope.analysis.view import links_of, spread_of
 from bubblescope.model import intervals
 from bubblescope.model.arrays import blocks_of_ranks
+from bubblescope.model.extents import extents
 from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.ordering import distinct, in_order, stretches
 from bubblescope.render.html.in_tasks import sums_in_tasks
-from bubblescope.render.html.packing import (
-    TASK_ROW,
-    arranged_among,
-    extents,
-    gaps_in_order,
-    most_of,
-    seen,
-)
+from bubblescope.render.html.packing import TASK_ROW, arranged_among, gaps_in_order, most_of, seen
 from bubblescope.render.html.page_blocks import block_files
 from bubblescope.render.html.page_blocks.block_files import (
     Cell,
@@ -170,7 +165,8 @@ class Page(NamedTuple):
             The columns of the row, the code, start_ns, end_ns, merged (how many one stands for; 0 where
             it is one that is longer than that), and id, the first of these in the table.
         """
-        spans = [(one["from"], one["to"]) for one in extents(frame, *row)]
+        begins = stretches(frame, *row)
+        spans = np.stack([begins, np.append(begins[1:], frame.height)[: len(begins)]], axis=1)
         everything = Sight(0.0, float(width_ns), 0, frozenset(), frozenset())
         found = chosen(Drawn.of(frame, code, self.origin_ns), spans, everything, whole=False)
         return frame.select(*row, code, "id")[found.ids].select(
@@ -222,7 +218,7 @@ class Keeping(NamedTuple):
             cells=[Cell(count, **span) for count, span in _extents(kept, edges)],
             afar=afar,
             names=names,
-            rows=kept.select(TASK_ROW).unique(),
+            rows=distinct(kept, *TASK_ROW),
             phases=phases(timeline.tasks),
             spent=spent,
             microbatches=most_of(kept, "microbatch"),
@@ -291,9 +287,19 @@ def _sums(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return what each rank did in a part, as of `sums_file`; tasks are in the page's order."""
     found = _spans(tasks)
     # Tasks of several rows of a lane overlap; the time in which any runs counts once.
-    computing = tasks.filter(pl.col("lane") == Lane.COMPUTE.value).sort("position", "start_ns")
+    computing = in_order(
+        tasks.select("position", "lane", "start_ns", "end_ns").filter(
+            pl.col("lane") == Lane.COMPUTE.value
+        ),
+        *("position", "start_ns"),
+    )
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(computing, "position"))
-    busy = computing.with_columns(start_ns=pl.Series(fresh_ns, dtype=pl.Int64))
+    begins = stretches(computing, "position")
+    busy = computing.select("position")[begins].with_columns(
+        busy_ns=np.add.reduceat(computing["end_ns"].to_numpy() - fresh_ns, begins)
+        if len(begins)
+        else pl.lit(0, pl.Int64)
+    )
     # Added up by rank and kind first, what is one of few kinds need not be looked for among all rows.
     of_kinds = tasks.group_by("position", "kind").agg(spent=_LENGTH.sum(), count=pl.len())
     spent, kind = pl.col("spent"), pl.col("kind")
@@ -307,7 +313,7 @@ def _sums(tasks: pl.DataFrame) -> pl.DataFrame:
         )
     ]  # fmt: skip
     sums = (
-        busy.group_by("position").agg(busy_ns=_LENGTH.sum()),
+        busy,
         of_kinds.with_columns(kind.cast(pl.String)).group_by("position").agg(by_kind),
     )
     for one in sums:
@@ -328,7 +334,7 @@ def _causes(gaps: pl.DataFrame) -> pl.DataFrame:
 
 def _spans(rows: pl.DataFrame) -> pl.DataFrame:
     """Return from when to when there is anything of each rank."""
-    return rows.group_by("position").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return extents(rows, "position")
 
 
 def _filled(sums: pl.DataFrame) -> pl.DataFrame:

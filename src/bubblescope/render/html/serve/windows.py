@@ -103,10 +103,13 @@ class Drawn(NamedTuple):
     def of(cls, frame: pl.DataFrame, code: str, origin_ns: int) -> Drawn:
         """Take what is drawn out of a table whose column `code` tells colours apart."""
         none = np.zeros(frame.height, np.int64)
+        colours = frame[code]
+        listed = isinstance(colours.dtype, pl.Enum)
+        number = colours.to_physical() if listed else colours.rank("dense")
         return cls(
             (frame["start_ns"] - origin_ns).to_numpy(),
             (frame["end_ns"] - origin_ns).to_numpy(),
-            frame[code].rank("dense").cast(pl.Int64).to_numpy(),
+            number.cast(pl.Int64).to_numpy(),
             frame["merged"].cast(pl.Int64).to_numpy() if "merged" in frame.columns else none,
         )
 
@@ -283,20 +286,25 @@ def _span(drawn: Drawn, row: Extent, sight: Sight) -> tuple[int, int]:
     return first, max(first, last)
 
 
-def chosen(drawn: Drawn, spans: Sequence[tuple[int, int]], sight: Sight, *, whole: bool) -> Chosen:
+def chosen(
+    drawn: Drawn, spans: Sequence[tuple[int, int]] | Ints, sight: Sight, *, whole: bool
+) -> Chosen:
     """Return what to send of rows of a page.
 
     Args:
         drawn: What is drawn of the table.
-        spans: Where in it each row begins and ends.
+        spans: Where in it each row begins and ends, n x 2.
         sight: The pixels.
         whole: Whether to send all; else, of a row of more than there are pixels, what fills them.
     """
-    firsts, lasts = np.array(spans, np.int64).reshape(-1, 2).T
+    firsts, lasts = np.asarray(spans, np.int64).reshape(-1, 2).T
     counts = lasts - firsts
     row = np.repeat(np.arange(len(spans)), counts)
     ids = np.arange(len(row)) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
-    start, end, codes, merged = (column[ids] for column in drawn)
+    if len(row) and (firsts[1:] == lasts[:-1]).all():  # they are one stretch of the table
+        start, end, codes, merged = (column[firsts[0] :][: len(row)] for column in drawn)
+    else:
+        start, end, codes, merged = (column[ids] for column in drawn)
     crowded = counts > sight.columns
     if whole or not crowded.any():
         return Chosen(ids, start, end, merged, counts)
