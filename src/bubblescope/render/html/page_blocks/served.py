@@ -21,6 +21,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from bubblescope.model.arrays import at_once
+from bubblescope.model.ordering import in_order, numbered, order_of_runs
 from bubblescope.render.html import schema
 from bubblescope.render.html.data import PageData, Places
 from bubblescope.render.html.in_tasks import NOTHING
@@ -424,7 +425,7 @@ class Blocks:
             links += [self._blocks.block("links", at) for at in blocks]
         for batch, mine in self._blocks.batches(idling):
             gaps.append(self._blocks.gaps(batch, start_ns, end_ns, mine))
-        own = pl.concat(tasks, how="diagonal").sort(_ORDER, maintain_order=True)
+        own = _in_order(pl.concat(tasks, how="diagonal"), _ORDER)
         own = own.with_columns(
             pl.col(name).fill_null(_UNKNOWN) for name in SUMS if name in own.columns
         )
@@ -461,7 +462,7 @@ class Blocks:
                 rows_ = self._blocks.read(afar_file(level, table, number), f"afar {table}")
                 number_ = pl.col("id") + self._blocks.firsts[table][number]
                 found.append(rows_.filter(here).with_columns(id=number_))
-            rows[table] = pl.concat(found, how="diagonal").sort(order, maintain_order=True)
+            rows[table] = _in_order(pl.concat(found, how="diagonal"), order)
         return replace(
             self._template,
             tasks=rows["tasks"].with_columns(code=pl.lit(0, pl.UInt32)),
@@ -505,7 +506,17 @@ def _beside(one: PageData, other: PageData) -> PageData:
     tasks = tasks.with_columns(
         pl.col("merged").fill_null(0), *(pl.col(name).fill_null(_UNKNOWN) for name in measured)
     )
-    return replace(one, tasks=tasks.sort(_ORDER, maintain_order=True))
+    return replace(one, tasks=_in_order(tasks, _ORDER))
+
+
+def _in_order(rows: pl.DataFrame, order: Sequence[str]) -> pl.DataFrame:
+    """Return rows of several parts, each in order, in the order of the page.
+
+    Once those of a row of the page are together, they are mostly in order: a part runs after another.
+    """
+    together = [name for name in order if name in TASK_ROW]
+    place, _ = numbered(*(rows[name].to_physical().to_numpy() for name in together))
+    return in_order(rows.rechunk()[order_of_runs(place)], *order)
 
 
 class _Places:
