@@ -55,6 +55,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from bubblescope.analysis.between_rounds import closed, rounds
@@ -63,7 +64,7 @@ from bubblescope.model import intervals, units
 from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.intervals import idle_share
-from bubblescope.model.ordering import in_order
+from bubblescope.model.ordering import in_order, stretches
 from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
@@ -366,18 +367,19 @@ def _of_ranks(phase: pl.DataFrame) -> pl.DataFrame:
     """Return what each of some ranks did in each step of the pipeline phase."""
     phase = in_order(phase, "rank", "step", "start_ns")
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(phase, *_KEYS))
-    known = pl.col("busy_ns").is_not_null()
-    return (
-        phase.with_columns(fresh_ns=pl.col("end_ns") - pl.Series(fresh_ns))
-        .group_by(_KEYS)
-        .agg(
-            start_ns=pl.col("start_ns").min(),
-            end_ns=pl.col("end_ns").max(),
-            tasks=pl.len(),
-            busy_ns=pl.col("fresh_ns").sum(),
-            kernel_ns=pl.col("busy_ns").sum(),
-            kernel_task_ns=(pl.col("end_ns") - pl.col("start_ns")).filter(known).sum(),
-        )
+    begins = stretches(phase, *_KEYS)
+    start, end = (phase[name].to_numpy() for name in ("start_ns", "end_ns"))
+    known = phase["busy_ns"].is_not_null().to_numpy()
+    sums = {
+        "busy_ns": end - fresh_ns,
+        "kernel_ns": phase["busy_ns"].fill_null(0).to_numpy(),
+        "kernel_task_ns": np.where(known, end - start, 0),
+    }
+    return phase.select(_KEYS)[begins].with_columns(
+        pl.Series("start_ns", np.minimum.reduceat(start, begins)),
+        pl.Series("end_ns", np.maximum.reduceat(end, begins)),
+        pl.Series("tasks", np.diff(begins, append=phase.height), dtype=pl.UInt32),
+        *(pl.Series(name, np.add.reduceat(values, begins)) for name, values in sums.items()),
     )
 
 
