@@ -164,10 +164,16 @@ def passes(timeline: Timeline) -> pl.DataFrame:
     )
     tasks = timeline.tasks.select(*_NEEDED)
     groups, held_once = _some_at_a_time(tasks, coordinates)
+    ranks = coordinates["rank"].to_numpy()
+    pipeline = np.zeros(int(ranks.max(initial=0)) + 1, np.uint32)
+    pipeline[ranks] = coordinates["pipeline"].to_numpy()
 
     def fed_of(rows: Ints) -> pl.DataFrame:
-        works = _rows_of(tasks, rows).with_columns(work=pl.Series(rows, dtype=pl.UInt32))
-        works = works.join(coordinates, on="rank", maintain_order="left")
+        works = _rows_of(tasks, rows)
+        works = works.with_columns(
+            work=pl.Series(rows, dtype=pl.UInt32),
+            pipeline=pl.Series(pipeline[works["rank"].to_numpy()], dtype=pl.UInt32),
+        )
         within = ("step", "pipeline")
         return feeds(works, within, held_once=held_once).select("source", "target", "backward")
 

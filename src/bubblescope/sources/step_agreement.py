@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model import units
-from bubblescope.model.arrays import in_blocks
+from bubblescope.model.extents import extremes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import Timeline
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _FORWARDS: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
 _BACKWARDS: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value, Kind.FORWARD_BACKWARD.value]
+_NO_STAGE: Final = np.iinfo(np.int32).max
 _SURE: Final = 0.5
 """Share of the shorter of two steps by which they must overlap to be one."""
 _CLOCK: Final = 0.1
@@ -109,25 +110,36 @@ def windows(tasks: pl.DataFrame) -> pl.DataFrame:
         Frame with rank, step, start_ns, end_ns, stage (the lowest) and both: whether it ran forwards
         and backwards.
     """
-    kinds = [kind.value for kind in COMPUTE_KINDS]
-    kind = pl.col("kind")
-    edges = pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("stage").min()
-    sides = pl.col("forwards").any(), pl.col("backwards").any()
-    parts = [
-        block.select("rank", "step", "stage", "kind", "lane", "start_ns", "end_ns")
-        .filter(kind.is_in(kinds), pl.col("lane") == Lane.COMPUTE.value)
-        .drop_nulls("step")
-        .with_columns(forwards=kind.is_in(_FORWARDS), backwards=kind.is_in(_BACKWARDS))
-        .group_by("rank", "step")
-        .agg(*edges, *sides)
-        for block in in_blocks(tasks)
-    ]
-    return (
-        pl.concat(parts)
-        .group_by("rank", "step")
-        .agg(*edges, both=pl.all_horizontal(*sides))
-        .sort("rank", "start_ns")
+    marks = _MARKS[tasks["kind"].to_physical().to_numpy()]
+    wanted = (marks != 0) & (tasks["lane"] == Lane.COMPUTE.value).to_numpy()
+    wanted &= tasks["step"].is_not_null().to_numpy()
+    rows = tasks.select("rank", "step", pl.col("stage").fill_null(_NO_STAGE), "start_ns", "end_ns")
+    if not wanted.all():
+        rows, marks = rows.filter(pl.Series(wanted)), marks[wanted]
+    start, end, stage = (rows[name].to_numpy() for name in ("start_ns", "end_ns", "stage"))
+    found = extremes(
+        rows.select("rank", "step"),
+        least={"start_ns": start, "stage": stage},
+        most={"end_ns": end, "ahead": marks & _AHEAD, "back": marks & _BACK},
     )
+    return found.select(
+        *("rank", "step", "start_ns", "end_ns"),
+        stage=pl.when(pl.col("stage") < _NO_STAGE).then("stage"),
+        both=(pl.col("ahead") > 0) & (pl.col("back") > 0),
+    ).sort("rank", "start_ns")
+
+
+_OTHER, _AHEAD, _BACK = (np.uint8(1 << bit) for bit in range(3))
+_MARKS: Final = np.array(
+    [
+        (kind in COMPUTE_KINDS) * _OTHER
+        | (kind.value in _FORWARDS) * _AHEAD
+        | (kind.value in _BACKWARDS) * _BACK
+        for kind in Kind
+    ],
+    np.uint8,
+)
+"""Of each kind of task, by its number, whether it is a pass, and which way or ways it goes."""
 
 
 def _pipelines(table: pl.DataFrame, windows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, bool]]:
