@@ -597,6 +597,22 @@ class Elsewhere:
         return False
 
 
+def test_rows_that_break_a_rule_are_refused_where_they_are_cut_into_parts(tmp_path):
+    """The rules are tried on a whole block at once, before its steps are told apart."""
+    made = Job(generate("1f1b", 2, 4), replicas=1, steps=4).play()
+    root = tmp_path / "set"
+    dataset(root, *saved(made, tmp_path / "traces"), block_steps=4)
+    file = next(root.glob("tasks/*/*.parquet"))
+    rows = pl.read_parquet(file, hive_partitioning=False)
+    wrong = pl.when(pl.col("step") == 2).then(pl.col("start_ns") - 1).otherwise("end_ns")
+    rows.with_columns(end_ns=wrong).write_parquet(file)
+    store = store_of(root)
+    with keeping(catalogue_of(store), engine()) as kept:
+        with pytest.raises(SourceError) as error:
+            pieces_of(store, engine(workers=1), size=1, kept=kept)
+    assert "set: holds contradictory data (tasks row " in str(error.value)
+
+
 class Counted:
     """Workers of which it is known what they did, and how often."""
 
