@@ -23,6 +23,9 @@ _LONGEST: Final = 10
 """Bytes of a number of 64 bits, with seven bits in each."""
 
 # Numbers of fields in Parquet's structures.
+_SCHEMA: Final = 2
+_CHILDREN: Final = 5
+"""Of the first of the schema, which is the whole: its columns."""
 _ROWS: Final = 3
 """Of the file, and of a group of rows."""
 _ROW_GROUPS: Final = 4
@@ -60,21 +63,18 @@ def claimed_size(
     """
     with _held(source) as data:
         try:
-            rows, chunks = _head(data)
+            rows, wide, chunks = _head(data)
         except (ValueError, LookupError, RecursionError, AttributeError, TypeError):
             return None
-        names = set()
         for chunk in chunks:
             path = chunk.get(_PATH) or [b""]
-            name = path[0].decode("utf-8", "replace")
-            if columns is not None and name not in columns:
+            if columns is not None and path[0].decode("utf-8", "replace") not in columns:
                 continue
-            names.add(name)
             try:
                 _look_at(data, chunk, unpacked)
             except (ValueError, LookupError, RecursionError, TypeError):
                 raise ImpossibleError("a page's head is not of what it holds") from None
-    return rows, len(names)
+    return rows, wide if columns is None else len(columns)
 
 
 @contextmanager
@@ -91,8 +91,8 @@ def _held(source: Path | bytes) -> Iterator[bytes | mmap.mmap]:
             yield data
 
 
-def _head(data: bytes | mmap.mmap) -> tuple[int, list[_Fields]]:
-    """Return how many rows a file's head claims, and what it says of each group's columns.
+def _head(data: bytes | mmap.mmap) -> tuple[int, int, list[_Fields]]:
+    """Return how many rows and columns a file's head claims, and what it says of each group's columns.
 
     Raises:
         ValueError, IndexError, RecursionError: It is damaged.
@@ -104,12 +104,16 @@ def _head(data: bytes | mmap.mmap) -> tuple[int, list[_Fields]]:
     head, _ = _struct(data, begin)
     groups = head.get(_ROW_GROUPS, ())
     rows = max(head[_ROWS], sum(group[_ROWS] for group in groups))
-    return rows, [
-        column[_CHUNK]
-        for group in groups
-        for column in group.get(_CHUNKS, ())
-        if isinstance(column.get(_CHUNK), dict)
-    ]
+    return (
+        rows,
+        head[_SCHEMA][0][_CHILDREN],
+        [
+            column[_CHUNK]
+            for group in groups
+            for column in group.get(_CHUNKS, ())
+            if isinstance(column.get(_CHUNK), dict)
+        ],
+    )
 
 
 def _look_at(data: bytes | mmap.mmap, chunk: _Fields, unpacked: int) -> None:
