@@ -46,14 +46,20 @@ def test_of_no_tasks_there_are_none() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 500])
-def test_the_least_and_the_greatest_are_what_grouping_says(count: int) -> None:
+def test_the_least_the_greatest_and_sums_are_what_grouping_says(count: int) -> None:
     frame = tasks(count, seed=5)
     start, end = (frame[name].to_numpy() for name in ("start_ns", "end_ns"))
-    found = extremes(frame.select(BY), least={"first": start}, most={"last": end, "late": start})
+    found = extremes(
+        frame.select(BY),
+        least={"first": start},
+        most={"last": end, "late": start},
+        sums={"all": end},
+    )
     wanted = frame.group_by(BY).agg(
         count=pl.len().cast(pl.Int64),
         first=pl.col("start_ns").min(),
         last=pl.col("end_ns").max(),
         late=pl.col("start_ns").max(),
+        all=pl.col("end_ns").sum(),
     )
     assert_frame_equal(found, wanted, check_row_order=False)

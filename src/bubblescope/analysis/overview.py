@@ -273,11 +273,12 @@ def lengths_near(timeline: Timeline, middles: pl.DataFrame) -> pl.DataFrame:
     """
     kinds = middles["kind"].cast(timeline.tasks.schema["kind"]).to_physical().to_numpy()
     wanted = middles["size"].to_numpy() * _KINDS + kinds
-    rows = np.isin(_kind_and_size(timeline.tasks), wanted)
+    key = _kind_and_size(timeline.tasks)
+    rows = np.isin(key, wanted)
     length = pl.col("end_ns") - pl.col("start_ns")
     near = timeline.tasks.select("kind", "start_ns", "end_ns").filter(pl.Series(rows))
-    near = near.select("kind", length_ns=length)
-    near = near.with_columns(size=pl.Series(sized(near["length_ns"].to_numpy()), dtype=pl.Int64))
+    sizes = pl.Series(key[rows] // _KINDS, dtype=pl.Int64)
+    near = near.select("kind", size=sizes, length_ns=length)
     return near.group_by("kind", "size", "length_ns").agg(count=pl.len().cast(pl.Int64))
 
 

@@ -63,8 +63,9 @@ from bubblescope.analysis.pipeline_phase import of_phase, pipeline_phase, pipeli
 from bubblescope.model import intervals, units
 from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.clock_errors import clock_errors
+from bubblescope.model.extents import extremes
 from bubblescope.model.intervals import idle_share
-from bubblescope.model.ordering import in_order, stretches
+from bubblescope.model.ordering import in_order
 from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
@@ -367,7 +368,6 @@ def _of_ranks(phase: pl.DataFrame) -> pl.DataFrame:
     """Return what each of some ranks did in each step of the pipeline phase."""
     phase = in_order(phase, "rank", "step", "start_ns")
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(phase, *_KEYS))
-    begins = stretches(phase, *_KEYS)
     start, end = (phase[name].to_numpy() for name in ("start_ns", "end_ns"))
     known = phase["busy_ns"].is_not_null().to_numpy()
     sums = {
@@ -375,12 +375,10 @@ def _of_ranks(phase: pl.DataFrame) -> pl.DataFrame:
         "kernel_ns": phase["busy_ns"].fill_null(0).to_numpy(),
         "kernel_task_ns": np.where(known, end - start, 0),
     }
-    return phase.select(_KEYS)[begins].with_columns(
-        pl.Series("start_ns", np.minimum.reduceat(start, begins)),
-        pl.Series("end_ns", np.maximum.reduceat(end, begins)),
-        pl.Series("tasks", np.diff(begins, append=phase.height), dtype=pl.UInt32),
-        *(pl.Series(name, np.add.reduceat(values, begins)) for name, values in sums.items()),
-    )
+    keys = phase.select(_KEYS)
+    found = extremes(keys, least={"start_ns": start}, most={"end_ns": end}, sums=sums)
+    tasks = pl.col("count").cast(pl.UInt32).alias("tasks")
+    return found.select(*_KEYS, "start_ns", "end_ns", tasks, *sums)
 
 
 def _uncertain(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:

@@ -20,7 +20,7 @@ import polars as pl
 
 from bubblescope.clocks.causality import NO_CLOCK, constraints
 from bubblescope.clocks.solution import ROUNDING_NS
-from bubblescope.model.extents import extents
+from bubblescope.model.extents import extents, extremes
 from bubblescope.model.ordering import numbered, stretches
 
 if TYPE_CHECKING:
@@ -136,17 +136,13 @@ def _ways(pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         A frame as of `Evidence.ways`; and some of the pairs.
     """
     of = ("step", *_CLOCKS)
-    begins = stretches(pairs, *of)
     before, after = (pairs[name].to_numpy() for name in ("before_ns", "after_ns"))
-    early = after < before - ROUNDING_NS
-    count = np.diff(begins, append=pairs.height)
-    violated = np.add.reduceat(early, begins, dtype=np.int64) if len(begins) else count
-    ways = pairs.select(of)[begins].with_columns(
-        count=pl.Series(count, dtype=pl.Int64), violated=pl.Series(violated, dtype=pl.Int64)
-    )
-    ways = ways.group_by(of).agg(pl.col("count", "violated").sum())
+    early = (after < before - ROUNDING_NS).astype(np.int64)
+    ways = extremes(pairs.select(of), sums={"violated": early})
     if pairs.height > _FEW:
-        stretch = np.repeat(np.arange(len(begins), dtype=np.int32), count)
+        begins = stretches(pairs, *of)
+        sizes = np.diff(begins, append=pairs.height)
+        stretch = np.repeat(np.arange(len(begins), dtype=np.int32), sizes)
         pairs = pairs.filter(pl.Series(~_low(stretch, before, before - after)))
     return ways, pairs
 

@@ -206,14 +206,11 @@ def _blocks(
             .sort("row")
         )
         block = pl.coalesce(block, at.select(pl.coalesce("block", "first")).to_series())
-    if not frame.height:
-        return []
     placed = frame.with_columns(block.fill_null(NO_STEP).alias("block"))
     begins = stretches(placed, "block").tolist()
     numbers = placed["block"][begins].to_list()
     if len({*numbers}) == len(numbers):
-        ends = [*begins[1:], frame.height]
-        edges = zip(numbers, begins, ends, strict=True)
+        edges = zip(numbers, begins, [*begins, frame.height][1:], strict=True)
         return [(int(number), frame[begin:end]) for number, begin, end in edges]
     parts = placed.partition_by("block", as_dict=True, include_key=False)
     return [(int(key[0]), rows) for key, rows in parts.items()]

@@ -43,8 +43,9 @@ def extremes(
     *,
     least: Mapping[str, Ints] = MappingProxyType({}),
     most: Mapping[str, Ints] = MappingProxyType({}),
+    sums: Mapping[str, Ints] = MappingProxyType({}),
 ) -> pl.DataFrame:
-    """Return how many rows are alike in their keys, and the least or the greatest of what they have.
+    """Return how many rows are alike in their keys, and the least, greatest or sum of what they have.
 
     Of rows that are mostly in order, each stretch of rows that are alike is one row before they are
     grouped, which takes a fraction of the time.
@@ -54,6 +55,7 @@ def extremes(
             without a value in one of them are alike.
         least: n integers by name, of which the least is wanted.
         most: Likewise, of which the greatest is wanted.
+        sums: Likewise, of which the sum is wanted.
 
     Returns:
         Frame with the keys, count (Int64) and the names; in no order.
@@ -63,11 +65,13 @@ def extremes(
         pl.Series("count", np.diff(begins, append=keys.height), dtype=pl.Int64),
         *(_reduced(np.minimum, name, values, begins) for name, values in least.items()),
         *(_reduced(np.maximum, name, values, begins) for name, values in most.items()),
+        *(_reduced(np.add, name, values, begins) for name, values in sums.items()),
     )
     return found.group_by(keys.columns).agg(
         pl.col("count").sum(),
         *(pl.col(name).min() for name in least),
         *(pl.col(name).max() for name in most),
+        *(pl.col(name).sum() for name in sums),
     )
 
 

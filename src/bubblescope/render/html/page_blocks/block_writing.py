@@ -15,7 +15,7 @@ from bubblescope.analysis.rank_standing import alike
 from bubblescope.analysis.view import links_of, spread_of
 from bubblescope.model import intervals
 from bubblescope.model.arrays import blocks_of_ranks
-from bubblescope.model.extents import extents
+from bubblescope.model.extents import extents, extremes
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import distinct, in_order, stretches
 from bubblescope.render.html.in_tasks import sums_in_tasks
@@ -166,7 +166,7 @@ class Page(NamedTuple):
             it is one that is longer than that), and id, the first of these in the table.
         """
         begins = stretches(frame, *row)
-        spans = np.stack([begins, np.append(begins[1:], frame.height)[: len(begins)]], axis=1)
+        spans = np.stack([begins, np.append(begins, frame.height)[1:]], axis=1)
         everything = Sight(0.0, float(width_ns), 0, frozenset(), frozenset())
         found = chosen(Drawn.of(frame, code, self.origin_ns), spans, everything, whole=False)
         return frame.select(*row, code, "id")[found.ids].select(
@@ -294,12 +294,8 @@ def _sums(tasks: pl.DataFrame) -> pl.DataFrame:
         *("position", "start_ns"),
     )
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(computing, "position"))
-    begins = stretches(computing, "position")
-    busy = computing.select("position")[begins].with_columns(
-        busy_ns=np.add.reduceat(computing["end_ns"].to_numpy() - fresh_ns, begins)
-        if len(begins)
-        else pl.lit(0, pl.Int64)
-    )
+    busy_ns = computing["end_ns"].to_numpy() - fresh_ns
+    busy = extremes(computing.select("position"), sums={"busy_ns": busy_ns}).drop("count")
     # Added up by rank and kind first, what is one of few kinds need not be looked for among all rows.
     of_kinds = tasks.group_by("position", "kind").agg(spent=_LENGTH.sum(), count=pl.len())
     spent, kind = pl.col("spent"), pl.col("kind")
