@@ -11,6 +11,11 @@ from pathlib import Path
 from bubblescope.model.errors import SourceError
 
 
+def whoever(_):
+    time.sleep(0.2)  # so that all workers have something to do
+    return os.getpid()
+
+
 def square(number):
     return number * number
 

@@ -15,7 +15,7 @@ from bubblescope.engine import engine, job
 from bubblescope.engine.local import RESTARTED
 from bubblescope.engine.sizes import byte_count
 from bubblescope.model.errors import EngineError, SourceError
-from engine_jobs import about, die, die_once, hoard, refuse, square
+from engine_jobs import about, die, die_once, hoard, refuse, square, whoever
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -129,6 +129,15 @@ def test_amounts_of_memory_have_units_of_either_kind():
     assert byte_count("2kB") == 2000
     assert byte_count("2KiB") == byte_count("2kiB") == 2048
     assert byte_count("1.5GB") == 1_500_000_000
+
+
+def test_workers_stay_where_there_is_less_to_do_for_a_while():
+    """To start one takes a second, and with it ends what it had read and remembers."""
+    with engine(workers=2) as workers:
+        both = {pid for _, pid in workers.run(whoever, range(8))}
+        assert len(both) == 2
+        assert {pid for _, pid in workers.run(whoever, [0], apart=True)} < both
+        assert {pid for _, pid in workers.run(whoever, range(8))} == both
 
 
 def test_a_worker_that_is_replaced_is_not_told_of():

@@ -128,11 +128,12 @@ class Chain(NamedTuple):
         lag = run.lag_ns.copy()
         lag[begins] = self.late_ns
         ready = np.zeros(len(run), np.int64)
+        delays = run.graph.delays(run.delay_ns)
         there = self.group_before >= 0
 
         def left(free: Ints) -> tuple[Ints, Ints]:
             ready[begins] = free
-            _, end = run.graph.run(duration_ns + lag, run.delay_ns, ready)
+            end = run.graph.ends(duration_ns + lag, delays, ready)
             last = np.maximum.reduceat(end, begins)
             after = np.where(there, last[self.group_before] + rest, 0)
             opened = np.full(len(run.steps), np.iinfo(np.int64).max)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -32,6 +33,11 @@ RESTARTED: Final = "A worker (was restarted|stopped) while some jobs were given 
 _IDLE_S: Final = 30
 """After so long without work, processes end; what asks again before finds them started."""
 
+_LEAK: Final = "LOKY_MAX_MEMORY_LEAK_SIZE"
+_NO_LEAK: Final = "1e18"
+"""How many bytes more than after its first job a process may hold before loky starts another instead:
+it holds memory that the next job uses again, and to start takes a second of work."""
+
 
 class LocalEngine:
     """Runs jobs in as many processes as there are cores, or in this one if one would do.
@@ -46,6 +52,7 @@ class LocalEngine:
         self.workers = 1 if working() else workers or available
         self._threads = max(1, available // self.workers)
         self._memory = memory
+        self._processes = 0  # as many as were started, so that a single job ends none of the others
 
     def __enter__(self) -> Self:
         return self
@@ -113,12 +120,17 @@ class LocalEngine:
 
         from loky import get_reusable_executor  # noqa: PLC0415  as above
 
-        # Parts of datasets are mapped into workers, which loky takes for a leak: it replaces those.
+        # Parts of datasets are mapped into workers, which loky takes for a leak: where memory is
+        # limited, it replaces those.
         warnings.filterwarnings("ignore", RESTARTED, UserWarning)
+        environment = settings(self._threads)
+        if self._memory is None:
+            environment[_LEAK] = os.environ.get(_LEAK, _NO_LEAK)
+        self._processes = max(self._processes, processes)
         executor = get_reusable_executor(
-            processes,
+            self._processes,
             timeout=_IDLE_S,
-            env=settings(self._threads),
+            env=environment,
             initializer=_begin,
             initargs=(self._memory,),
         )

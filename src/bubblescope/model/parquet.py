@@ -6,6 +6,7 @@ import os
 import tempfile
 import threading
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Final
 
 import polars as pl
@@ -28,6 +29,9 @@ _PACKED_WELL: Final = 200
 _UNPACKED: Final = 1 << 27
 """Equal values take no room in a file: that many rows in so few bytes are no table of a run, and would
 fill the memory."""
+
+_LOOKED_AT: Final = 1 << 13
+"""Files whose heads need not be looked at again; of a dataset, each is read several times."""
 
 
 def metadata_of(path: Path) -> dict[str, str]:
@@ -71,7 +75,7 @@ def read(
     with panics_unprinted():
         most = max(_UNPACKED, _PACKED_WELL * size)
         try:
-            claimed = claimed_size(source, columns, most)
+            claimed = _claimed(source, columns, most)
         except ImpossibleError as error:
             raise pl.exceptions.ComputeError(str(error)) from None
         scan = pl.scan_parquet(source, glob=False, hive_partitioning=False)
@@ -90,6 +94,27 @@ def read(
         # of a column and its pieces are there at once, but not those of all columns.
         names = scan.collect_schema().names()
         return pl.DataFrame([scan.select(name).collect().to_series().rechunk() for name in names])
+
+
+def _claimed(
+    source: Path | bytes, columns: Sequence[str] | None, unpacked: int
+) -> tuple[int, int] | None:
+    """Return what `claimed_size` does, of a file as it is now without looking at it twice."""
+    if isinstance(source, bytes):
+        return claimed_size(source, columns, unpacked)
+    now = source.stat()
+    try:
+        claimed = _looked_at(source, (now.st_ino, now.st_size, now.st_mtime_ns), unpacked)
+    except ImpossibleError:  # of some columns it may be true
+        return claimed_size(source, columns, unpacked)
+    if claimed is None or columns is None:
+        return claimed
+    return claimed[0], len(columns)
+
+
+@lru_cache(_LOOKED_AT)
+def _looked_at(path: Path, _: tuple[int, ...], unpacked: int) -> tuple[int, int] | None:
+    return claimed_size(path, None, unpacked)
 
 
 def read_arrow(source: IO[bytes], columns: Sequence[str] | None = None) -> pl.DataFrame:

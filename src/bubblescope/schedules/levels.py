@@ -11,7 +11,7 @@ Many replays of a graph that is not wide are as well done a depth at a time, all
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -40,6 +40,30 @@ class Taken(Protocol):
 
     def __call__(self, low: int, high: int, out: Ints) -> None:
         """Write how long those at the places from `low` to `high` take, each in r replays."""
+
+
+class Delays(NamedTuple):
+    """How long after what it waits for each operation may start, in an order in which they can run.
+
+    Attributes:
+        rows: As many as `slots` returns, n long each; None for one in which all are 0.
+    """
+
+    rows: tuple[Ints | None, ...]
+
+    @classmethod
+    def of(cls, delay_ns: Ints | None, edges: Ints) -> Self:
+        """Put delays in that order.
+
+        Args:
+            delay_ns: Of each edge; all are 0 if None.
+            edges: Which edges the operations wait for, as `slots` returns them.
+        """
+        if delay_ns is None:
+            return cls((None,) * len(edges))
+        padded = np.append(delay_ns, 0)  # the last element is what index -1 finds
+        late = (padded[row] for row in edges)
+        return cls(tuple(row if row.any() else None for row in late))
 
 
 class Levels:
@@ -107,19 +131,33 @@ class Levels:
         """The most operations at one depth."""
         return max(high - low for low, high in pairwise(self._bounds))
 
-    def ends(self, duration_ns: Ints, delay_ns: Ints | None, ready_ns: Ints | None) -> Ints:
+    def delays(self, delay_ns: Ints | None) -> Delays:
+        """Return delays of edges as `ends` takes them."""
+        return Delays.of(delay_ns, self._edge_at)
+
+    def ends(self, duration_ns: Ints, delays: Delays, ready_ns: Ints | None) -> Ints:
         """Return when every operation ends, n long; as of `bubblescope.schedules.replay.Graph.run`."""
         order = self.order
         duration = duration_ns[order]
-        start = np.zeros(len(order), np.int64) if ready_ns is None else ready_ns[order]
+        earliest = None if ready_ns is None else ready_ns[order]
         # The last element is what index -1 finds: the end of nothing.
         ends = np.empty(len(order) + 1, np.int64)
         ends[-1] = NEVER
-        delay = self._delays(delay_ns)
+        begins, others = np.empty((2, self.widest), np.int64)
         for low, high in pairwise(self._bounds):
-            begin = start[low:high]
-            for sources, late in zip(self._sources, delay, strict=True):
-                begin = np.maximum(begin, ends[sources[low:high]] + late[low:high])
+            begin, other = begins[: high - low], others[: high - low]
+            if not low:  # what waits for nothing
+                begin[:] = 0
+            # Of what is deeper, the first slot is never empty: there is an end in it.
+            for slot, sources in enumerate(self._sources if low else ()):
+                arrival, late = other if slot else begin, delays.rows[slot]
+                # Index -1 wraps around to the end of nothing.
+                np.take(ends, sources[low:high], out=arrival, mode="wrap")
+                if late is not None:
+                    arrival += late[low:high]
+                if slot:
+                    np.maximum(begin, other, out=begin)
+            np.maximum(begin, 0 if earliest is None else earliest[low:high], out=begin)
             np.add(begin, duration[low:high], out=ends[low:high])
         found = np.empty(len(order), np.int64)
         found[order] = ends[:-1]
@@ -146,21 +184,18 @@ class Levels:
         count = len(self.order)
         ends = np.empty((count + 1, replays), np.int64)
         ends[count] = NEVER
-        delay = self._delays(delay_ns)
-        late_at = [bool(one.any()) for one in delay]
+        delays = self.delays(delay_ns)
         begins, others = np.empty((2, self.widest, replays), np.int64)
         held = self._held(ready_ns)
         for low, high in pairwise(self._bounds):
             begin, other = begins[: high - low], others[: high - low]
             if not low:  # what waits for nothing
                 begin[:] = 0
-            # Of what is deeper, the first slot is never empty: there is an end in it.
-            for slot, sources in enumerate(self._sources if low else ()):
-                arrival = other if slot else begin
-                # Index -1 wraps around to the end of nothing.
+            for slot, sources in enumerate(self._sources if low else ()):  # as in `ends`
+                arrival, late = other if slot else begin, delays.rows[slot]
                 np.take(ends, sources[low:high], axis=0, out=arrival, mode="wrap")
-                if late_at[slot]:
-                    arrival += delay[slot, low:high, None]
+                if late is not None:
+                    arrival += late[low:high, None]
                 if slot:
                     np.maximum(begin, other, out=begin)
             if low in held:
@@ -169,14 +204,6 @@ class Levels:
             taken(low, high, other)
             np.add(begin, other, out=ends[low:high])
         return ends[:count]
-
-    def _delays(self, delay_ns: Ints | None) -> Ints:
-        """Return the delay of each edge in its slot; 0 where there is none."""
-        delays = np.zeros(self._edges + 1, np.int64)
-        if delay_ns is not None:
-            delays[:-1] = delay_ns
-        found: Ints = delays[self._edge_at]
-        return found
 
     def _held(self, ready_ns: tuple[Ints, Ints] | None) -> dict[int, tuple[Ints, Ints]]:
         """Return, by the first place of a depth, which of its operations start when at the earliest."""
@@ -211,5 +238,5 @@ def slots(place: Ints, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         rows.append(row)
         left = left[row[at[left]] != left]
     edges = np.stack(rows) if rows else np.empty((0, len(place)), np.int64)
-    sources: Ints = np.where(edges == _NOTHING, _NOTHING, place[source][edges])
+    sources: Ints = np.append(place[source], _NOTHING)[edges]  # the last is what index -1 finds
     return sources, edges

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.model.arrays import Ints
+    from bubblescope.schedules.levels import Delays
 
 
 class Parts:
@@ -92,27 +93,40 @@ class Parts:
         part.operations, part.own = [slice(0, graph.count)], [np.arange(len(graph.edges.source))]
         return part
 
-    def run(
-        self, duration_ns: Ints, delay_ns: Ints, ready_ns: Ints | None = None
-    ) -> tuple[Ints, Ints]:
-        """Return when every operation starts and ends, as `Graph.run` does.
+    def delays(self, delay_ns: Ints) -> list[Delays]:
+        """Return the delays of each part, for many replays.
+
+        Args:
+            delay_ns: For each edge, how long after its source's end the target may start.
+        """
+        if len(self.graphs) == 1:
+            return [self.graphs[0].delays(delay_ns)]
+        return at_once(
+            lambda index: self.graphs[index].delays(delay_ns[self.own[index]]),
+            range(len(self.graphs)),
+        )
+
+    def ends(
+        self, duration_ns: Ints, delays: Sequence[Delays], ready_ns: Ints | None = None
+    ) -> Ints:
+        """Return when every operation ends, n long, as `Graph.run` does.
 
         Args:
             duration_ns: How long each operation takes, n long.
-            delay_ns: For each edge, how long after its source's end the target may start.
+            delays: As `delays` returns them.
             ready_ns: The earliest start of each operation, 0 if left out.
         """
-        starts, ends = np.empty((2, len(duration_ns)), np.int64)
+        if len(self.graphs) == 1:
+            return self.graphs[0].ends(duration_ns, delays[0], ready_ns)
+        ends = np.empty(len(duration_ns), np.int64)
 
         def one(index: int) -> None:
             rows = self.operations[index]
             ready = None if ready_ns is None else ready_ns[rows]
-            starts[rows], ends[rows] = self.graphs[index].run(
-                duration_ns[rows], delay_ns[self.own[index]], ready
-            )
+            ends[rows] = self.graphs[index].ends(duration_ns[rows], delays[index], ready)
 
-        at_once(one, range(len(self.operations)))
-        return starts, ends
+        at_once(one, range(len(self.graphs)))
+        return ends
 
 
 def _same(one: Edges, other: Edges) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
-from bubblescope.schedules.levels import NEVER, Levels, slots
+from bubblescope.schedules.levels import NEVER, Delays, Levels, slots
 from bubblescope.schedules.plan import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
 if TYPE_CHECKING:
@@ -93,6 +93,14 @@ class Graph:
         """Return the operations by their depth; None where so many replays are faster one by one."""
         return self._levels or Levels.of(self.count, *self.edges, replays=replays)
 
+    def delays(self, delay_ns: Ints | None) -> Delays:
+        """Return delays of edges in the order in which operations run, once for many replays."""
+        return (
+            Delays.of(delay_ns, self._slots[1])
+            if self._levels is None
+            else self._levels.delays(delay_ns)
+        )
+
     def run(
         self, duration_ns: Ints, delay_ns: Ints | None = None, ready_ns: Ints | None = None
     ) -> tuple[Ints, Ints]:
@@ -107,22 +115,27 @@ class Graph:
         Returns:
             Start and end of each operation, n long, in nanoseconds.
         """
+        end = self.ends(duration_ns, self.delays(delay_ns), ready_ns)
+        return end - duration_ns, end
+
+    def ends(self, duration_ns: Ints, delays: Delays, ready_ns: Ints | None = None) -> Ints:
+        """Return when every operation ends, as `run` does, n long.
+
+        Args:
+            duration_ns: As there.
+            delays: As `delays` returns them.
+            ready_ns: As there.
+        """
         if self._levels is not None:
-            end = self._levels.ends(duration_ns, delay_ns, ready_ns)
-            return end - duration_ns, end
+            return self._levels.ends(duration_ns, delays, ready_ns)
         order = self._order
         earliest = np.zeros(self.count, np.int64) if ready_ns is None else ready_ns[order]
-        delays = np.zeros(len(self.edges.source) + 1, np.int64)
-        if delay_ns is not None:
-            delays[:-1] = delay_ns
         columns = []
-        sources, edges = self._slots
-        for source, delay in zip(sources, delays[edges], strict=True):
-            columns += [source.tolist(), delay.tolist()]
-        ends = _longest(earliest.tolist(), duration_ns[order].tolist(), columns)
+        for source, late in zip(self._slots[0], delays.rows, strict=True):
+            columns += [source.tolist(), [0] * self.count if late is None else late.tolist()]
         end = np.empty(self.count, np.int64)
-        end[order] = ends
-        return end - duration_ns, end
+        end[order] = _longest(earliest.tolist(), duration_ns[order].tolist(), columns)
+        return end
 
     def run_many(self, durations_ns: Ints) -> tuple[Ints, Ints]:
         """Return when every operation starts and ends in many replays, without delays.

@@ -17,7 +17,7 @@ import polars as pl
 
 from bubblescope.analysis.between_rounds import closed, rounds
 from bubblescope.analysis.idle.causes import ADDED, Cause
-from bubblescope.analysis.idle.measured_run import clocks, in_circles, measured_run
+from bubblescope.analysis.idle.measured_run import Waits, clocks, in_circles, measured_run
 from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.analysis.idle.task_lengths import Lengths, Medians, Typical, lengths
 from bubblescope.analysis.idle.whole_run_facts import early_between
@@ -127,6 +127,9 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def parts(self) -> Iterator[Self]:
         """Yield the run part by part, some steps at a time, each with its tasks numbered from 0."""
+        if len(self.run.graph.operations) == 1:
+            yield self
+            return
         for index, tasks in enumerate(self.run.graph.operations):
             links = self.run.links_of(index)
             ends = self.run.step[[tasks.start, tasks.stop - 1]].tolist()
@@ -195,16 +198,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         run = self.run
         if set(causes) == set(self.present):
             return run.as_measured.step_ns
-        some = frozenset(causes)
-        if some not in self._step_ns:
-            lengths_ns = self.lengths_with(some)
-            self._step_ns[some] = mean_ns(int(lengths_ns.sum()), len(lengths_ns))
-        return self._step_ns[some]
-
-    @cached_property
-    def _step_ns(self) -> dict[frozenset[Cause], int]:
-        """What `step_ns` has returned: several questions ask for the same."""
-        return {}
+        lengths_ns = self.lengths_with(causes)
+        return mean_ns(int(lengths_ns.sum()), len(lengths_ns))
 
     @cached_property
     def slow_ranks(self) -> list[SlowRank]:
@@ -225,20 +220,30 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
             shorter_ns: By how much each task is shorter as well, n long.
             times: How many times as long each then is, n long.
         """
-        return self.run.replay(*self._altered(causes, shorter_ns, times))
+        replay = self.run.replay(*self._altered(causes, shorter_ns, times))
+        if shorter_ns is None and times is None:
+            self._known_lengths[frozenset(causes)] = replay.length_ns
+        return replay
 
     def lengths_with(self, causes: AbstractSet[Cause]) -> Ints:
         """Return how long each step of `replay_with` is, s long."""
-        return self.run.lengths(*self._altered(causes))
+        some = frozenset(causes)
+        if some not in self._known_lengths:
+            self._known_lengths[some] = self.run.lengths(*self._altered(some))
+        return self._known_lengths[some]
+
+    @cached_property
+    def _known_lengths(self) -> dict[frozenset[Cause], Ints]:
+        """What `lengths_with` has returned: several questions ask for the same."""
+        return {}
 
     def _altered(
         self,
         causes: AbstractSet[Cause],
         shorter_ns: Ints | None = None,
         times: NDArray[np.float64] | None = None,
-    ) -> tuple[Ints, Ints, Ints, Parts | None]:
-        """Return durations, lags, delays and order of the run, as `MeasuredRun.replay` takes them."""
-        run = self.run
+    ) -> tuple[Ints, Ints, Waits]:
+        """Return durations, lags and what is waited for, as `MeasuredRun.replay` takes them."""
         duration = self.lengths.even_ns.copy()
         for cause, (without_ns, with_ns) in self.lengths.steps().items():
             if cause in causes:
@@ -248,17 +253,31 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
             duration -= shorter_ns
         if times is not None:
             duration = np.round(duration * times).astype(np.int64)
-        lag = np.zeros(len(run), np.int64)
+        lag = np.zeros(len(self.run), np.int64)
         for cause in causes & self.later_ns.keys():
             lag += self.later_ns[cause]
-        delay = np.minimum(run.delay_ns, 0)
-        for cause in causes & self.sent_ns.keys():
-            delay[run.links] += self.sent_ns[cause]
-        graph = None
-        if self.planned and Cause.ORDER not in causes:
-            graph = self.planned.graph
-            delay[: run.within] = self.planned.overlap_ns
-        return np.maximum(duration, 0, out=duration), lag, delay, graph
+        return np.maximum(duration, 0, out=duration), lag, self._waits(causes)
+
+    def _waits(self, causes: AbstractSet[Cause]) -> Waits:
+        """Return what is waited for with only these causes; the same where they differ in others."""
+        sent = frozenset(causes & self.sent_ns.keys())
+        planned = None if Cause.ORDER in causes else self.planned
+        key = sent, planned is None
+        if key not in self._known_waits:
+            run = self.run
+            delay = np.minimum(run.delay_ns, 0)
+            for cause in sent:
+                delay[run.links] += self.sent_ns[cause]
+            if planned is not None:
+                delay[: run.within] = planned.overlap_ns
+            graph = run.graph if planned is None else planned.graph
+            self._known_waits[key] = Waits.of(graph, delay)
+        return self._known_waits[key]
+
+    @cached_property
+    def _known_waits(self) -> dict[tuple[frozenset[Cause], bool], Waits]:
+        """What `_waits` has returned."""
+        return {}
 
     def late_ns(self, cause: Cause) -> Ints:
         """Return how late a cause made each task start itself, n long; 0 for one that does not."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.whole_run_facts import Known
     from bubblescope.model.arrays import Ints, Mask, Numbers
     from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.levels import Delays
     from bubblescope.schedules.replay import Graph
 
 _NOTHING: Final = -1
@@ -74,6 +75,23 @@ class Replay(msgspec.Struct, frozen=True, eq=False):
     def step_ns(self) -> int:
         """How long a step lasted, the mean."""
         return round(float(self.length_ns.mean()))
+
+
+class Waits(NamedTuple):
+    """What the tasks of a run wait for, and how long, put in order once for many replays.
+
+    Attributes:
+        graph: In what order the tasks are; its edges begin with those within groups.
+        delays: How long results are on their way.
+    """
+
+    graph: Parts
+    delays: list[Delays]
+
+    @classmethod
+    def of(cls, graph: Parts, delay_ns: Ints) -> Self:
+        """Take the delays of its edges."""
+        return cls(graph, graph.delays(delay_ns))
 
 
 class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
@@ -169,44 +187,37 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         self,
         duration_ns: Ints | None = None,
         lag_ns: Ints | None = None,
-        delay_ns: Ints | None = None,
-        graph: Parts | None = None,
+        waits: Waits | None = None,
     ) -> Replay:
         """Return the run with other durations, lags or delays; as measured where left out.
 
         Args:
             duration_ns: How long each task takes.
             lag_ns: How long it starts after it could.
-            delay_ns: How long results are on their way, by edge.
-            graph: Another order of the same tasks, whose edges begin with those within groups.
+            waits: What it waits for, and how long.
         """
-        return as_replay(*self._times(duration_ns, lag_ns, delay_ns, graph), self.first, self.step)
+        return as_replay(*self._times(duration_ns, lag_ns, waits), self.first, self.step)
 
     def lengths(
         self,
         duration_ns: Ints | None = None,
         lag_ns: Ints | None = None,
-        delay_ns: Ints | None = None,
-        graph: Parts | None = None,
+        waits: Waits | None = None,
     ) -> Ints:
         """Return how long each step of `replay` is, s long, without looking for its idle time."""
-        start, end = self._times(duration_ns, lag_ns, delay_ns, graph)
-        turn = np.flatnonzero(np.diff(self.step, prepend=-1))
+        start, end = self._times(duration_ns, lag_ns, waits)
+        turn = _turns(self.first, self.step)
         length: Ints = np.maximum.reduceat(end, turn) - np.minimum.reduceat(start, turn)
         return length
 
     def _times(
-        self,
-        duration_ns: Ints | None,
-        lag_ns: Ints | None,
-        delay_ns: Ints | None,
-        graph: Parts | None,
+        self, duration_ns: Ints | None, lag_ns: Ints | None, waits: Waits | None
     ) -> tuple[Ints, Ints]:
         """Return when each task starts and ends; arguments as of `replay`."""
         duration = self.duration_ns if duration_ns is None else duration_ns
         lag = self.lag_ns if lag_ns is None else lag_ns
-        delay = self.delay_ns if delay_ns is None else delay_ns
-        _, end = (graph or self.graph).run(duration + lag, delay)
+        graph, delays = waits or Waits.of(self.graph, self.delay_ns)
+        end = graph.ends(duration + lag, delays)
         return end - duration, end
 
     def links_of(self, index: int) -> Ints:
@@ -308,21 +319,26 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
         first: First task of each group, and n.
         step: Index of each task's step.
     """
-    begins = first[:-1]
-    turn = np.flatnonzero(np.diff(step, prepend=-1))
-    opens = np.minimum.reduceat(start_ns, turn)
-    start, end = start_ns - opens[step], end_ns - opens[step]
+    begins, turn = first[:-1], _turns(first, step)
+    opened = np.minimum.reduceat(start_ns, turn)[step]
+    start, end = start_ns - opened, end_ns - opened
     length = np.maximum.reduceat(end, turn)
     sizes = np.diff(first)
     group = np.repeat(np.arange(len(sizes)), sizes)
+    earlier = np.zeros(len(start), bool)  # than the task before
+    np.less(start[1:], start[:-1], out=earlier[1:])
+    earlier[begins] = False
     gap = np.empty_like(start)
-    order: Ints | slice = slice(None)
-    if ((np.diff(start) < 0) & (np.diff(group) == 0)).any():
-        order = np.lexsort((start, group))
-    reached = np.maximum(reached_ns(end[order], group), 0)
-    gap[order] = np.maximum(start[order] - reached, 0)
+    order = np.lexsort((start, group)) if earlier.any() else slice(None)
+    gap[order] = np.maximum(start[order] - np.maximum(reached_ns(end[order], group), 0), 0)
     tail = length[step[begins]] - np.maximum.reduceat(end, begins)
     return Replay(start, end, gap, tail, length)
+
+
+def _turns(first: Ints, step: Ints) -> Ints:
+    """Return the first task of each step, s long; arguments as of `as_replay`."""
+    begins = first[:-1]
+    return begins[np.flatnonzero(np.diff(step[begins], prepend=-1))]
 
 
 def measured_run(
