@@ -22,6 +22,7 @@ from bubblescope.cli.help_conventions import example
 from bubblescope.cli.help_text import Spoken, lang_option, spoken, summary
 from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.machine import seldom_collect
 from bubblescope.model.registry import Registry
 from bubblescope.model.version import __version__
 
@@ -53,9 +54,6 @@ _OURS: Final = {
 
 So that what lists commands imports none of them.
 """
-
-_OBJECTS: Final = 200_000
-"""New objects after which Python looks for garbage in cycles: what starting makes is none."""
 
 _START_JOBS: Final = frozenset({"demo", "record"})
 """Commands whose environment is that of a job, which is none of our business."""
@@ -165,7 +163,7 @@ def completion(shell: str) -> None:
 
 def main() -> NoReturn:
     """Run the command line; the only place that turns errors into exit codes."""
-    gc.set_threshold(_OBJECTS)
+    seldom_collect()
     atexit.register(gc.freeze)  # or Python looks through all there is before it ends
     sys.stdout, sys.stderr = Outlet(sys.stdout), Outlet(sys.stderr)
     language.use(language.of_environment(os.environ))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from bubblescope.engine.job import deadly, perform, result, settings, working
 from bubblescope.engine.sizes import gigabytes
 from bubblescope.model.errors import EngineError
-from bubblescope.model.machine import cores
+from bubblescope.model.machine import cores, seldom_collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -194,6 +194,7 @@ def _begin(memory: int | None) -> None:
         import resource  # noqa: PLC0415  POSIX only, and reading without a limit must work everywhere
 
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    seldom_collect()
     from bubblescope.model.arrays import reuse  # noqa: PLC0415  it loads NumPy, for which threads are set
 
     reuse()

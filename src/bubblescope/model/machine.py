@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from typing import Final
+
+_OBJECTS: Final = 200_000
+"""New objects after which Python looks for garbage in cycles: what loading modules makes is none."""
 
 
 def cores() -> int:
@@ -10,3 +15,8 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux, and some others
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def seldom_collect() -> None:
+    """Let Python look for garbage in cycles seldom, in a process that is ours: it is freed without."""
+    gc.set_threshold(_OBJECTS)

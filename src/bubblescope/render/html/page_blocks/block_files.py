@@ -39,6 +39,15 @@ _PIXELS: Final = 300_000
 FIXED: Final[tuple[TableName, ...]] = ("phases", "cells", "samples")
 """Tables of the whole run."""
 
+LEFT_OUT: Final = frozenset(
+    {
+        *("step", "stage", "chunk", "microbatch", "pair_chunk", "pair_microbatch", "busy_ns"),
+        *("host_start_ns", "peer", "certainty", "task", "root"),
+    }
+)
+"""Columns that a block's file is without where they have no value in it: to write and read one costs as
+much as if it had."""
+
 _Any = TypeVar("_Any")
 
 

@@ -18,7 +18,13 @@ from bubblescope.model.kinds import Kind
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.render.html.packing import GAPS, LANE, SUMS, TASK_ROW, seen
-from bubblescope.render.html.page_blocks.block_files import block_file, counted, idle, spent
+from bubblescope.render.html.page_blocks.block_files import (
+    LEFT_OUT,
+    block_file,
+    counted,
+    idle,
+    spent,
+)
 from bubblescope.render.html.serve.waiting import go_on
 
 if TYPE_CHECKING:
@@ -277,6 +283,8 @@ class BlockReader:
                 f"cannot be read ({reason(error)}); remove the folder {self._levels.folder} of the "
                 "dataset, and its levels are made anew",
             ) from None
+        if table is not None:
+            frame = _with_unknown(frame, table)
         if table is not None and not self._sound(frame, table):
             raise SourceError(
                 place,
@@ -300,6 +308,16 @@ class BlockReader:
             return True
         most: Any = frame["position"].max()
         return bool(most is not None and most < self.index.ranks)
+
+
+def _with_unknown(rows: pl.DataFrame, table: str) -> pl.DataFrame:
+    """Return the rows of a file with the columns that it is without since none has a value in them."""
+    kinds, there = _FILES[table], frozenset(rows.columns)
+    return rows.with_columns(
+        pl.lit(None, kind).alias(name)
+        for name, kind in kinds.items()
+        if name in LEFT_OUT and name not in there
+    )
 
 
 def none_of(table: str) -> pl.DataFrame:

@@ -22,6 +22,7 @@ from bubblescope.render.html.in_tasks import sums_in_tasks
 from bubblescope.render.html.packing import TASK_ROW, arranged_among, gaps_in_order, most_of, seen
 from bubblescope.render.html.page_blocks import block_files
 from bubblescope.render.html.page_blocks.block_files import (
+    LEFT_OUT,
     Cell,
     Idling,
     afar_file,
@@ -122,7 +123,7 @@ class Page(NamedTuple):
         """Write a table of a part batch by batch."""
         for batch, (first, last) in enumerate(pairwise(edges.tolist())):
             if first < last:
-                self.write(frame[first:last], block_file(table, number, batch))
+                self.write(_without_unknown(frame[first:last]), block_file(table, number, batch))
 
     def write_afar(
         self, table: str, number: int, frame: pl.DataFrame, row: Sequence[str], code: str
@@ -274,6 +275,15 @@ def explain(page: Page, number: int, tasks: pl.DataFrame, explained: Explained) 
         )
     )
     page.levels.write(block_files.explained_file(number), block_files.Explained(cells, tuple(afar)))
+
+
+def _without_unknown(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of a block without columns of which none has a value."""
+    return rows.drop(
+        name
+        for name in LEFT_OUT.intersection(rows.columns)
+        if rows[name].null_count() == rows.height
+    )
 
 
 def _extents(frame: pl.DataFrame, edges: Ints) -> Iterator[tuple[int, dict[str, int | None]]]:

@@ -7,7 +7,7 @@ in each pixel, so its picture by kind is the same as with all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -310,29 +310,33 @@ def chosen(
         return Chosen(ids, start, end, merged, counts)
     # Of two that touch, the later one is drawn from the earlier one's end.
     began = start.copy()
-    after = row[1:] == row[:-1]
-    began[1:] = np.where(after, np.maximum(start[1:], end[:-1]), start[1:])
+    np.maximum(start[1:], end[:-1], out=began[1:])
+    first = np.cumsum(counts)[:-1]  # of a row of the page
+    first = first[first < len(row)]
+    began[first] = start[first]
     left, right = ((part - sight.start_ns) / sight.per_pixel_ns for part in (began, end))
-    fills = (np.ceil(left) + 1 <= np.floor(right)) | ~crowded[row]
-    small = ~fills
+    fills = np.ceil(left) + 1 <= np.floor(right)
+    if not crowded.all():
+        fills |= ~crowded[row]
+    kept = (ids[fills], start[fills], end[fills], merged[fills], row[fills])
+    small: Any = ~fills if len(kept[0]) else slice(None)
     pieces = _merged(
         row[small], ids[small], left[small], right[small], codes[small], merged[small], sight
     )
-    kept = (ids[fills], start[fills], end[fills], merged[fills], row[fills])
     number, begin, stop, stands, own = map(np.concatenate, zip(kept, pieces, strict=True))
-    order = np.lexsort((begin, own))
     count = np.bincount(own, minlength=len(spans))
+    later = (own[1:] > own[:-1]) | ((own[1:] == own[:-1]) & (begin[1:] >= begin[:-1]))
+    if later.all():  # as mostly, where nothing fills a pixel
+        return Chosen(number, begin, stop, stands, count)
+    order = np.lexsort((begin, own))
     return Chosen(number[order], begin[order], stop[order], stands[order], count)
-
-
-_NOTHING: Final = -1
 
 
 def _merged(
     row: Ints,
     ids: Ints,
-    left: NDArray[np.float64],
-    right: NDArray[np.float64],
+    left: NDArray[Any],
+    right: NDArray[Any],
     codes: Ints,
     merged: Ints,
     sight: Sight,
@@ -352,12 +356,11 @@ def _merged(
         The first four of `Chosen`, and the row of each.
     """
     edge = np.floor(left) + 1
-    beyond = right > edge  # it reaches into the next pixel, though not through it
-    stands = np.maximum(merged, 1)
     before = np.minimum(right, edge) - left
-    seen = before > 0
+    seen = np.flatnonzero(before > 0)
+    beyond = np.flatnonzero(right > edge)  # what reaches into the next pixel, though not through it
     own, pixel, code, number, begin, length, count = (
-        np.concatenate((one[seen], other[beyond]))
+        np.concatenate((one if len(seen) == len(one) else one[seen], other[beyond]))
         for one, other in (
             (row, row),
             (edge - 1, edge),
@@ -365,7 +368,7 @@ def _merged(
             (ids, ids),
             (left, edge),
             (before, right - edge),
-            (stands, 0 * stands),  # what reaches into the next pixel counts in its own
+            (np.maximum(merged, 1), np.zeros_like(merged)),  # it counts in its own pixel
         )
     )
     # Row, pixel and code as one number: what is merged is found by sorting what is nearly sorted.
@@ -374,7 +377,7 @@ def _merged(
     key = (own * pixels + pixel) * colours + code
     order = np.argsort(key, kind="stable")
     key = key[order]
-    firsts = np.flatnonzero(np.diff(key, prepend=_NOTHING))
+    firsts = _changes(key)
     if not len(firsts):
         return ids[:0], ids[:0], ids[:0], ids[:0], row[:0]
     number, begin = (np.minimum.reduceat(one[order], firsts) for one in (number, begin))
@@ -382,7 +385,7 @@ def _merged(
     count = np.maximum(count, 1)
     # One after the other, from where the first of the pixel begins: there is room for all.
     of_pixel = key[firsts] // colours
-    opens = np.flatnonzero(np.diff(of_pixel, prepend=_NOTHING))
+    opens = _changes(of_pixel)
     several = np.diff(opens, append=len(firsts))
     turn = np.arange(len(firsts)) - np.repeat(opens, several)
     until = np.repeat(np.minimum.reduceat(begin, opens), several)
@@ -396,3 +399,10 @@ def _merged(
         for times in (until - length, until)
     )
     return number, start, end, count, of_pixel // pixels
+
+
+def _changes(values: Ints) -> Ints:
+    """Return where each stretch of equal values begins."""
+    new = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    return np.flatnonzero(new)
