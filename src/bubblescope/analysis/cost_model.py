@@ -14,6 +14,7 @@ from bubblescope.analysis.prediction import all_of
 from bubblescope.analysis.slow_devices import SlowDevices, even
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.ordering import stretches_of
 from bubblescope.schedules import SCHEDULES, generate
 from bubblescope.schedules.plan import FORWARD, FORWARD_BACKWARD, KINDS, Plan
 from bubblescope.schedules.zb_auto import Times
@@ -376,9 +377,7 @@ class Model(NamedTuple):
 
     def _by_step(self, length_ns: np.ndarray) -> np.ndarray:
         """Return the longest of the runs of each step, s long."""
-        longest: np.ndarray = np.maximum.reduceat(
-            length_ns, np.flatnonzero(np.diff(self.step, prepend=-1))
-        )
+        longest: np.ndarray = np.maximum.reduceat(length_ns, stretches_of(self.step))
         return longest
 
     def tasks(self, plan: Plan, opens_ns: Ints) -> pl.DataFrame:

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.model.ordering import stretches_of
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.model.timeline_tables import TABLES
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _PARTS: Final = 64
 """Parts of which a worker knows where ranks are; of each, few bytes for a rank."""
-_NOBODY: Final = -1
 
 A_ROW: Final = 100
 """Bytes that a task takes at the most, about, all columns of it filled."""
@@ -271,5 +271,5 @@ def _read(file: Path) -> pl.LazyFrame:
 def _ranks_in(file: Path) -> tuple[Ints, Ints]:
     """Return the ranks of a part's tasks, ascending, and their first rows, with the number of all."""
     rank = _whole("tasks", [file], ("rank",))["rank"].to_numpy()
-    firsts = np.flatnonzero(np.diff(rank, prepend=_NOBODY))
+    firsts = stretches_of(rank)
     return rank[firsts], np.append(firsts, len(rank))

@@ -44,6 +44,13 @@ def _is_in_order(frame: pl.DataFrame, by: tuple[str, ...]) -> bool:
     return True
 
 
+def stretches_of(values: Ints) -> Ints:
+    """Return where each stretch of equal values begins."""
+    turn = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=turn[1:])
+    return np.flatnonzero(turn)
+
+
 def stretches(frame: pl.DataFrame, *by: str) -> Ints:
     """Return where each stretch of rows begins that are alike in some columns.
 
@@ -81,7 +88,7 @@ def order_of_runs(key: Ints) -> Ints:
     Args:
         key: n integers.
     """
-    first = np.flatnonzero(np.diff(key, prepend=key[:1] - 1))
+    first = stretches_of(key)
     sizes = np.diff(first, append=len(key))
     runs = np.argsort(key[first], kind="stable")
     begins, sizes = first[runs], sizes[runs]

@@ -15,6 +15,7 @@ import polars as pl
 
 from bubblescope.model.budget import LATENCY_NS, Use, overlaps
 from bubblescope.model.device_time import NONE, innermost, owner_at
+from bubblescope.model.ordering import stretches_of
 from bubblescope.sources.capture import ANNOTATED, BLOCKED, DATA, GC, OPERATOR, OPTIMIZER, PYTHON
 from bubblescope.sources.stretch_sums import CODE, Bulk, Parts
 
@@ -289,7 +290,7 @@ def _longest(gap: Ints, doing: Ints, name: Ints, length: Ints) -> tuple[Ints, In
     """
     if not len(gap):
         return gap, gap
-    first = np.flatnonzero(np.diff(gap, prepend=NONE))
+    first = stretches_of(gap)
     # The sort that tells the most comes first, so that it wins where two last equally long.
     sorts = [*reversed(_USE_OF), _UNKNOWN]
     spent = np.stack([np.add.reduceat(np.where(doing == one, length, 0), first) for one in sorts])

@@ -27,6 +27,7 @@ from bubblescope.model.arrays import give_back
 from bubblescope.model.clock_errors import MAX_DRIFT, clock_errors
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
+from bubblescope.model.ordering import stretches_of
 from bubblescope.model.timing import HOST
 from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
@@ -345,7 +346,7 @@ def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | No
     try:
         graph = Parts(Edges(ahead, behind), run.graph.bounds)
     except ScheduleError:  # so much is missing of some steps that they cannot keep the plan's order
-        begins = np.append(np.flatnonzero(np.diff(run.step, prepend=-1)), len(run))
+        begins = np.append(stretches_of(run.step), len(run))
         keeps = ~in_circles(Edges(ahead, behind), begins)
         if not keeps.any():
             return None
@@ -457,11 +458,13 @@ def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, int], dict[Ca
     """
     opens = run.opens_ns[run.step]
     ready, start = run.ready_ns + opens, run.as_measured.start_ns + opens
-    left = run.lag_ns
+    left, nothing = run.lag_ns, np.zeros(len(run), np.int64)
 
     def meanwhile(tasks: pl.DataFrame) -> Ints:
         """Return for how much of what is left the ranks were in tasks, and take it off."""
         nonlocal left
+        if tasks.is_empty():
+            return nothing
         tasks = tasks.sort("rank", "start_ns")
         rank, begin, end = (tasks[name].to_numpy().astype(np.int64) for name in _INTERVAL)
         covered: Ints = intervals.covered_ns((rank, begin, end), (run.rank, ready, start))

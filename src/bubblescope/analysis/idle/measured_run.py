@@ -28,7 +28,7 @@ from bubblescope.model.errors import ScheduleError
 from bubblescope.model.extents import extents
 from bubblescope.model.intervals import reached_ns
 from bubblescope.model.kinds import Kind
-from bubblescope.model.ordering import order_of_runs
+from bubblescope.model.ordering import order_of_runs, stretches_of
 from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
 
@@ -278,7 +278,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         sizes = np.diff(self.first)[groups]
         kept = np.flatnonzero(steps)
         step = (np.cumsum(steps) - 1)[self.step[tasks]]
-        opening = np.flatnonzero(np.diff(step, prepend=-1))
+        opening = stretches_of(step)
         local = Edges(*(place[end[edges]] for end in self.graph.edges))
         feeder, measured = self.feeder[tasks], self.as_measured
         run = msgspec.structs.replace(
@@ -338,7 +338,7 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
 def _turns(first: Ints, step: Ints) -> Ints:
     """Return the first task of each step, s long; arguments as of `as_replay`."""
     begins = first[:-1]
-    return begins[np.flatnonzero(np.diff(step[begins], prepend=-1))]
+    return begins[stretches_of(step[begins])]
 
 
 def measured_run(
@@ -446,8 +446,8 @@ class Linked(NamedTuple):
         tasks = _by_step(tasks.select(_NEEDED), pipelines(timeline))
         column = _columns(tasks)
         count, step = len(tasks), column["step"]
-        first = np.append(np.flatnonzero(np.diff(column["group"], prepend=-1)), count)
-        opening = np.flatnonzero(np.diff(step, prepend=-1))
+        first = np.append(stretches_of(column["group"]), count)
+        opening = stretches_of(step)
         opens = np.minimum.reduceat(column["start_ns"], opening)
         measured = as_replay(column.pop("start_ns"), column.pop("end_ns"), first, step)
         start, end = measured.start_ns, measured.end_ns
@@ -573,7 +573,7 @@ def _bounds(opening: Ints, first: Ints) -> Ints:
     """
     # What a replay does for each depth takes as long for a hundred tasks as for one.
     enough = max(_PART, _WIDE * int(np.diff(first).max()))
-    begins = np.flatnonzero(np.diff(opening // enough, prepend=-1))
+    begins = stretches_of(opening // enough)
     return np.append(opening[begins], first[-1])
 
 

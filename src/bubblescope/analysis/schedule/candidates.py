@@ -18,6 +18,7 @@ import polars as pl
 from bubblescope.analysis.schedule.observe import BACKWARD, FORWARD, WEIGHT
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
+from bubblescope.model.ordering import stretches_of
 from bubblescope.schedules import SCHEDULES
 from bubblescope.schedules import plan as codes
 from bubblescope.schedules.classic import gpipe, looped_bfs
@@ -233,7 +234,7 @@ def _ran(observed: Observed, seats: Coordinates) -> dict[int, _Ran]:
     """Return the order of each observed device in most of its fullest steps."""
     count = observed.microbatches
     code = observed.work * count + observed.microbatch
-    begins = np.flatnonzero(np.diff(observed.group, prepend=-1))
+    begins = stretches_of(observed.group)
     orders: dict[int, Counter[bytes]] = {}
     for begin, step in zip(begins.tolist(), np.split(code, begins[1:]), strict=True):
         device = seats.device[int(observed.rank[begin])]

@@ -13,7 +13,7 @@ from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.extents import extremes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind
-from bubblescope.model.ordering import distinct, in_order
+from bubblescope.model.ordering import distinct, in_order, stretches_of
 from bubblescope.schedules.plan import looped, mirrored, zigzag
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def _lengths(observed: Observed, seen: int) -> list[int]:
     Device i of p runs p - i forwards ahead of its first backward in 1F1B and ZB-H1, and twice as
     many less one in eager 1F1B and ZB-H2.
     """
-    begin = np.flatnonzero(np.diff(observed.group, prepend=-1))
+    begin = stretches_of(observed.group)
     back = np.flatnonzero(observed.work == BACKWARD)
     groups, first = np.unique(observed.group[back], return_index=True)
     ahead = back[first] - begin[groups]

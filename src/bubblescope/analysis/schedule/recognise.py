@@ -43,6 +43,7 @@ from bubblescope.analysis.schedule.observe import (
 )
 from bubblescope.model.cached_results import told
 from bubblescope.model.errors import ScheduleError
+from bubblescope.model.ordering import stretches_of
 from bubblescope.model.timeline_tables import PIPELINE
 from bubblescope.schedules import plan as codes
 from bubblescope.schedules.naming import meant
@@ -579,7 +580,7 @@ def _fit(
     position = np.where(plan.device[position] == device, position, -1)
     there = position >= 0
     # A group's first operation tells whose it is; a plan's halves tell what a device owes a step.
-    first = np.flatnonzero(np.diff(observed.group, prepend=-1))
+    first = stretches_of(observed.group)
     owed = np.bincount(plan.device[plan.halves.operation], minlength=plan.devices)
     lacking = int(owed[device[first]].sum() - there.sum())
     # Two neighbours that are the wrong way round cost at least one of them a place in the order,

@@ -16,6 +16,7 @@ import polars as pl
 
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.ordering import stretches_of
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import KIND_DTYPE
 from bubblescope.model.timeline_tables import PIPELINE
@@ -345,7 +346,7 @@ def _forwards(tasks: pl.DataFrame) -> tuple[dict[int, Array], int]:
     # NumPy's `unique` takes forty times as long.
     codes = ((rank.cast(pl.Int64) * of_all + stage) * most + microbatch).unique().sort()
     of_rank, code = np.divmod(codes.to_numpy(), of_all * most)
-    begins = np.flatnonzero(np.diff(of_rank, prepend=_UNKNOWN))
+    begins = stretches_of(of_rank)
     return dict(zip(of_rank[begins].tolist(), np.split(code, begins[1:]), strict=False)), most
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from bubblescope.model.ordering import stretches_of
 from bubblescope.render.html.data import Places
 from bubblescope.render.html.packing import CHANGE, packed
 from bubblescope.render.html.schema import Part
@@ -377,7 +378,7 @@ def _merged(
     key = (own * pixels + pixel) * colours + code
     order = np.argsort(key, kind="stable")
     key = key[order]
-    firsts = _changes(key)
+    firsts = stretches_of(key)
     if not len(firsts):
         return ids[:0], ids[:0], ids[:0], ids[:0], row[:0]
     number, begin = (np.minimum.reduceat(one[order], firsts) for one in (number, begin))
@@ -385,7 +386,7 @@ def _merged(
     count = np.maximum(count, 1)
     # One after the other, from where the first of the pixel begins: there is room for all.
     of_pixel = key[firsts] // colours
-    opens = _changes(of_pixel)
+    opens = stretches_of(of_pixel)
     several = np.diff(opens, append=len(firsts))
     turn = np.arange(len(firsts)) - np.repeat(opens, several)
     until = np.repeat(np.minimum.reduceat(begin, opens), several)
@@ -399,10 +400,3 @@ def _merged(
         for times in (until - length, until)
     )
     return number, start, end, count, of_pixel // pixels
-
-
-def _changes(values: Ints) -> Ints:
-    """Return where each stretch of equal values begins."""
-    new = np.ones(len(values), bool)
-    np.not_equal(values[1:], values[:-1], out=new[1:])
-    return np.flatnonzero(new)
