@@ -316,6 +316,16 @@ def test_what_is_not_in_it_is_refused_with_what_is(tmp_path):
         sources.load(tmp_path / "set", ranks=[range(999, 1000)])
 
 
+@pytest.mark.parametrize("ranks", [1, range(1, 2), [1], [range(1, 2)], np.array([1])], ids=repr)
+def test_steps_and_ranks_are_numbers_and_ranges_of_them(tmp_path, ranks):
+    run = random_run(3).timeline
+    dataset(tmp_path / "set", *saved(run, tmp_path / "traces"))
+    assert sources.load(tmp_path / "set", ranks=ranks).ranks["rank"].to_list() == [1]
+    for wrong in ("1:2", ["1"], 1.0):
+        with pytest.raises(TypeError, match="numbers and ranges of numbers, not '?1"):
+            sources.load(tmp_path / "set", steps=wrong)
+
+
 def test_nothing_that_is_there_is_overwritten(tmp_path):
     files = saved(random_run(3).timeline, tmp_path / "traces")
     mine = tmp_path / "mine"

@@ -188,7 +188,7 @@ def read(
         how["kinds"] = dict(how.get("kinds") or ())
         how.setdefault("enough", ENOUGH)
         timeline = load(*paths, **how)
-    steps, ranks = how.get("steps"), how.get("ranks")
+    steps, ranks = options.get("steps"), options.get("ranks")
     if steps is not None or ranks is not None:
         present = timeline.ranks["rank"].to_list()
         timeline = timeline.slice(steps=_among(steps, timeline.steps), ranks=_among(ranks, present))

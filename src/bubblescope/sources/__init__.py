@@ -23,7 +23,7 @@ from bubblescope.names.parser import NameParser
 from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen, is_older_half
 from bubblescope.sources.dataset.store import is_address
 from bubblescope.sources.inventory import unmatched
-from bubblescope.sources.source import LoadOptions, ReadOptions, Source
+from bubblescope.sources.source import LoadOptions, ReadOptions, Source, ranges
 from bubblescope.sources.step_agreement import agreed
 from bubblescope.sources.unsupported_files import near_miss
 
@@ -143,8 +143,8 @@ def _options(how: LoadOptions) -> ReadOptions:
         engine=how.get("engine"),
         activities=how.get("activities", False),
         unlimited=how.get("unlimited", False),
-        steps=how.get("steps"),
-        ranks=how.get("ranks"),
+        steps=ranges(how.get("steps")),
+        ranks=ranges(how.get("ranks")),
         enough=how.get("enough"),
         median=how.get("median", False),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypedDict
+from operator import index
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 import msgspec
 
@@ -10,12 +11,14 @@ from bubblescope.model.progress import SILENT, Progress
 from bubblescope.names.parser import NameParser
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from os import PathLike
     from pathlib import Path
 
     from bubblescope.engine import Engine
     from bubblescope.model.timeline import Timeline
+
+    Wanted = int | range | Iterable[int | range]
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
@@ -50,6 +53,31 @@ class ReadOptions(msgspec.Struct, frozen=True):
     median: bool = False
 
 
+def ranges(wanted: Wanted | None) -> list[range] | None:
+    """Return steps or ranks that are asked for as ranges; None for all.
+
+    >>> ranges([0, range(4, 6)]), ranges(3)
+    ([range(0, 1), range(4, 6)], [range(3, 4)])
+
+    Raises:
+        TypeError: They are none.
+    """
+    if wanted is None:
+        return None
+    several: Any = wanted
+    if isinstance(wanted, range | str) or not hasattr(wanted, "__iter__"):
+        several = [wanted]
+    return [_range(one) for one in several]
+
+
+def _range(one: Any) -> range:
+    if isinstance(one, range):
+        return one
+    if not hasattr(one, "__index__"):
+        raise TypeError(f"steps and ranks are numbers and ranges of numbers, not {one!r}")
+    return range(index(one), index(one) + 1)
+
+
 class LoadOptions(TypedDict, total=False):
     """How to read the traces of a run; what is left out is found out.
 
@@ -70,7 +98,8 @@ class LoadOptions(TypedDict, total=False):
         activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`: for
             `bubblescope kernels`. It takes much more memory.
         unlimited: Whether to read packed files that unpack to more than traces do, instead of refusing.
-        steps: Steps that are wanted, by which a dataset is read in part; other traces are read whole.
+        steps: Steps that are wanted, by which a dataset is read in part; other traces are read whole. A
+            number, a range, or several of them.
         ranks: Ranks that are wanted, likewise.
         enough: Number of tasks that are enough: of a dataset with more, only some steps are read, and a
             notice says which. All are read if None, or if `steps` names some.
@@ -88,8 +117,8 @@ class LoadOptions(TypedDict, total=False):
     clock: Literal["raw", "auto", "solve"]
     activities: bool
     unlimited: bool
-    steps: Sequence[range] | None
-    ranks: Sequence[range] | None
+    steps: Wanted | None
+    ranks: Wanted | None
     enough: int | None
     median: bool
 
