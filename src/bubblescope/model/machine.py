@@ -18,5 +18,5 @@ def cores() -> int:
 
 
 def seldom_collect() -> None:
-    """Let Python look for garbage in cycles seldom, in a process that is ours: it is freed without."""
+    """Have Python look for garbage in cycles only seldom. For processes that are ours alone."""
     gc.set_threshold(_OBJECTS)

@@ -228,10 +228,10 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def lengths_with(self, causes: AbstractSet[Cause]) -> Ints:
         """Return how long each step of `replay_with` is, s long."""
-        some = frozenset(causes)
-        if some not in self._known_lengths:
-            self._known_lengths[some] = self.run.lengths(*self._altered(some))
-        return self._known_lengths[some]
+        some, known = frozenset(causes), self._known_lengths
+        if some not in known:
+            known[some] = self.run.lengths(*self._altered(some))
+        return known[some]
 
     @cached_property
     def _known_lengths(self) -> dict[frozenset[Cause], Ints]:
@@ -263,8 +263,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return what is waited for with only these causes; the same where they differ in others."""
         sent = frozenset(causes & self.sent_ns.keys())
         planned = None if Cause.ORDER in causes else self.planned
-        key = sent, planned is None
-        if key not in self._known_waits:
+        key, known = (sent, planned is None), self._known_waits
+        if key not in known:
             run = self.run
             delay = np.minimum(run.delay_ns, 0)
             for cause in sent:
@@ -272,8 +272,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
             if planned is not None:
                 delay[: run.within] = planned.overlap_ns
             graph = run.graph if planned is None else planned.graph
-            self._known_waits[key] = Waits.of(graph, delay)
-        return self._known_waits[key]
+            known[key] = Waits.of(graph, delay)
+        return known[key]
 
     @cached_property
     def _known_waits(self) -> dict[tuple[frozenset[Cause], bool], Waits]:
