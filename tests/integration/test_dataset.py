@@ -34,7 +34,7 @@ from bubblescope.analysis.pieces.study_of_pieces import measure, study_of
 from bubblescope.cli.in_pieces import Watched
 from bubblescope.datasets.building import Dataset, DatasetError
 from bubblescope.datasets.dataset_pieces import pieces_of
-from bubblescope.datasets.prepared_parts import keeping
+from bubblescope.datasets.prepared_parts import Kept, keeping
 from bubblescope.engine import engine
 from bubblescope.model.provenance import Notice, Origin, Run
 from bubblescope.record import Recorder
@@ -322,7 +322,7 @@ def test_steps_and_ranks_are_numbers_and_ranges_of_them(tmp_path, ranks):
     dataset(tmp_path / "set", *saved(run, tmp_path / "traces"))
     assert sources.load(tmp_path / "set", ranks=ranks).ranks["rank"].to_list() == [1]
     for wrong in ("1:2", ["1"], 1.0):
-        with pytest.raises(TypeError, match="numbers and ranges of numbers, not '?1"):
+        with pytest.raises(TypeError, match=r"numbers and ranges of numbers, not '?1"):
             sources.load(tmp_path / "set", steps=wrong)
 
 
@@ -545,6 +545,21 @@ def test_what_is_wrong_with_object_storage_is_a_sentence(tmp_path, bucket):
 def _made(root, *files):
     dataset(root, *files)
     return sources.load(root)
+
+
+def test_no_part_is_read_ahead_that_there_is_no_room_to_keep(tmp_path, monkeypatch):
+    root = tmp_path / "set"
+    dataset(root, *saved(random_run(5).timeline, tmp_path / "traces"), block_steps=1)
+    (folder := tmp_path / "kept").mkdir()
+    read = []
+    for spared in (0, 1 << 62):
+        kept = Kept(folder, spared, every=False)
+        pieces = pieces_of(store_of(root), engine(), kept=kept, size=1).got()
+        with monkeypatch.context() as patch:
+            patch.setattr(type(pieces), "part", lambda _, index: read.append(index))
+            for part in range(len(pieces.parts)):
+                pieces.make_ready(part)
+    assert read == [*range(len(pieces.parts))]
 
 
 @pytest.mark.parametrize("seed", range(12))

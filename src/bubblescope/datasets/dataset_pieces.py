@@ -77,6 +77,8 @@ class DatasetPieces:
         self._places = _places(tables.catalogue, settled)
         self._steps = steps
         chosen = tables.catalogue.steps if steps is None else steps
+        tasks = sum(part.count(TASKS) for part in tables.catalogue.parts)
+        self._step = tasks // max(1, len(tables.catalogue.steps))  # tasks of one, about
         self._parts = _parts(tables.catalogue, chosen, size)
         self._cuts = (
             [] if kept is None or not kept.every else _cuts(tables.catalogue, self._parts, size)
@@ -119,6 +121,13 @@ class DatasetPieces:
             for name in names - {place}:
                 self._kept.forget(name)
         return made
+
+    def make_ready(self, index: int) -> None:
+        """Keep a part, if there is room; else it would be read now and again when it is looked at."""
+        if self._kept is not None and self._kept.has_room(
+            len(self._parts[index].steps) * self._step
+        ):
+            self.part(index)
 
     def _place(self, index: int) -> str:
         """Return what a part is called where it is kept."""

@@ -66,10 +66,8 @@ class Kept(NamedTuple):
         place = self.folder / name
         if place.exists() or not self.folder.is_dir():
             return
-        if not self.every:
-            size = sum(frame.height for frame in tables.values()) * A_ROW
-            if shutil.disk_usage(self.folder).free - size < self.spared:
-                return
+        if not self.has_room(sum(frame.height for frame in tables.values())):
+            return
         partial = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=self.folder))
         try:
             for table, frame in tables.items():
@@ -79,6 +77,10 @@ class Kept(NamedTuple):
             partial.rename(place)
         except OSError:  # no room, or another worker was first
             shutil.rmtree(partial, ignore_errors=True)
+
+    def has_room(self, rows: int) -> bool:
+        """Say whether a part of so many rows would be kept."""
+        return self.every or shutil.disk_usage(self.folder).free - rows * A_ROW >= self.spared
 
     def holds(self, name: str) -> bool:
         """Say whether a part is kept."""

@@ -44,6 +44,9 @@ class Pieces(Protocol):
     def cut(self, number: int) -> None:
         """Take what of one stretch is of each part, so that it is at hand when they are looked at."""
 
+    def make_ready(self, index: int) -> None:
+        """Put a part in order that is about to be looked at, if it can be kept so."""
+
     def part(self, index: int) -> Timeline:
         """Return all that ran on all ranks in the steps of a part.
 
@@ -119,6 +122,9 @@ class Split:
         return 0
 
     def cut(self, number: int) -> None:
+        """Do nothing."""
+
+    def make_ready(self, index: int) -> None:
         """Do nothing."""
 
     def part(self, index: int) -> Timeline:

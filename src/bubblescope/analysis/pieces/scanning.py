@@ -108,7 +108,7 @@ def _cut(job: tuple[Pieces, int]) -> None:
 
 
 def _ready(job: scans.OfPart) -> None:
-    job.pieces.part(job.number)
+    job.pieces.make_ready(job.number)
 
 
 def _overlapping(known: scans.Told) -> tuple[int | None] | None:
