@@ -16,6 +16,13 @@ def whoever(_):
     return os.getpid()
 
 
+def find_much(folder):
+    """Find more than fits into a pipe, and say which process does."""
+    (folder / f"{os.getpid()}").touch()
+    time.sleep(2)
+    return bytes(1 << 20)
+
+
 def square(number):
     return number * number
 

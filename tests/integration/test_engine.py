@@ -5,8 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import signal
+import subprocess
 import sys
+import time
 import warnings
+from pathlib import Path
 
 import pytest
 from loky import process_executor
@@ -138,6 +142,31 @@ def test_workers_stay_where_there_is_less_to_do_for_a_while():
         assert len(both) == 2
         assert {pid for _, pid in workers.run(whoever, [0], apart=True)} < both
         assert {pid for _, pid in workers.run(whoever, range(8))} == both
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_who_started_them(tmp_path, how):
+    """Also those that have found more than fits into a pipe, which nobody reads any more."""
+    asks = (
+        "from pathlib import Path\nfrom bubblescope.engine import engine\n"
+        "from engine_jobs import find_much\n"
+        f"list(engine(workers=2).run(find_much, [Path({str(tmp_path)!r})] * 4))"
+    )
+    with subprocess.Popen([sys.executable, "-c", asks], env=_WITH_HELPERS) as client:
+        workers = _until(lambda: len(found := [*tmp_path.iterdir()]) == 2 and found)
+        client.send_signal(how)
+    assert _until(lambda: not any(Path(f"/proc/{worker.name}").exists() for worker in workers))
+
+
+def _until(true, patience_s=60):
+    """Return what comes true at last."""
+    end = time.monotonic() + patience_s
+    while not (found := true()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
+_WITH_HELPERS = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "helpers")}
 
 
 def test_a_worker_that_is_replaced_is_not_told_of():

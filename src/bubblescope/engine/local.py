@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 import warnings
 from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -32,6 +34,9 @@ RESTARTED: Final = "A worker (was restarted|stopped) while some jobs were given 
 
 _IDLE_S: Final = 30
 """After so long without work, processes end; what asks again before finds them started."""
+
+_LOOK_S: Final = 1.0
+"""How often processes look whether the one that started them is still there."""
 
 _LEAK: Final = "LOKY_MAX_MEMORY_LEAK_SIZE"
 _NO_LEAK: Final = "1e18"
@@ -132,7 +137,7 @@ class LocalEngine:
             timeout=_IDLE_S,
             env=environment,
             initializer=_begin,
-            initargs=(self._memory,),
+            initargs=(self._memory, os.getpid()),
         )
         flying: dict[Future[Any], int] = {}
         whole = False
@@ -184,12 +189,14 @@ class _OutOfMemoryError(Exception):
         self.index = index
 
 
-def _begin(memory: int | None) -> None:
+def _begin(memory: int | None, asking: int) -> None:
     """Prepare this process for jobs.
 
     Args:
         memory: How many bytes it may have; any number if None.
+        asking: The process that asks for them.
     """
+    threading.Thread(target=_end_with, args=(asking,), daemon=True).start()
     if memory is not None:
         import resource  # noqa: PLC0415  POSIX only, and reading without a limit must work everywhere
 
@@ -198,3 +205,13 @@ def _begin(memory: int | None) -> None:
     from bubblescope.model.arrays import reuse  # noqa: PLC0415  it loads NumPy, for which threads are set
 
     reuse()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone, killed perhaps: what it finds out is for nobody.
+
+    Else one that has found more than fits into a pipe would wait for ever for somebody to read it.
+    """
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(1)
