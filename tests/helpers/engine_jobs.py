@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -14,6 +15,11 @@ from bubblescope.model.errors import SourceError
 def whoever(_):
     time.sleep(0.2)  # so that all workers have something to do
     return os.getpid()
+
+
+def objects(_):
+    """Return after how many new objects Python looks for garbage."""
+    return gc.get_threshold()[0]
 
 
 def find_much(folder):

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from bubblescope.engine.job import deadly, perform, result, settings
 from bubblescope.engine.sizes import gigabytes
 from bubblescope.model.errors import EngineError, reason
-from bubblescope.model.machine import cores
+from bubblescope.model.machine import cores, seldom_collect
 from bubblescope.model.version import __version__
 
 try:
     import cloudpickle
     import dask
-    from distributed import Client, LocalCluster, Security, get_worker
+    from distributed import Client, LocalCluster, Security, WorkerPlugin, get_worker
     from distributed import TimeoutError as TimedOutError  # in Python 3.10 asyncio's
     from distributed.comm import parse_address, resolve_address
     from distributed.core import Status
@@ -261,12 +261,25 @@ class DaskEngine:
                     scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS, "dashboard": False},
                     env=settings(threads),
                 )
-            return Client(self._cluster, timeout=_CONNECT_S, set_as_default=False)
+            client = Client(self._cluster, timeout=_CONNECT_S, set_as_default=False)
+            client.register_plugin(_Ours())
         except (OSError, RuntimeError) as error:
             memory = f" of {gigabytes(self._memory)}" if self._memory else ""
             raise EngineError(
                 f"{self._processes} workers{memory} cannot be started ({reason(error)})"
             ) from None
+        return client
+
+
+class _Ours(WorkerPlugin):  # type: ignore[misc]
+    """Prepares a worker of a cluster of our own, one that was started again as well."""
+
+    def setup(self, worker: Any) -> None:  # noqa: ARG002
+        """Keep memory and look for garbage as other workers of this machine do."""
+        from bubblescope.model.arrays import reuse  # noqa: PLC0415  it loads NumPy, for which threads are set
+
+        seldom_collect()
+        reuse()
 
 
 class _Run:
