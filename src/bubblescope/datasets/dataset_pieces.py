@@ -77,8 +77,6 @@ class DatasetPieces:
         self._places = _places(tables.catalogue, settled)
         self._steps = steps
         chosen = tables.catalogue.steps if steps is None else steps
-        tasks = sum(part.count(TASKS) for part in tables.catalogue.parts)
-        self._step = tasks // max(1, len(tables.catalogue.steps))  # tasks of one, about
         self._parts = _parts(tables.catalogue, chosen, size)
         self._cuts = (
             [] if kept is None or not kept.every else _cuts(tables.catalogue, self._parts, size)
@@ -124,9 +122,11 @@ class DatasetPieces:
 
     def make_ready(self, index: int) -> None:
         """Keep a part, if there is room; else it would be read now and again when it is looked at."""
-        if self._kept is not None and self._kept.has_room(
-            len(self._parts[index].steps) * self._step
-        ):
+        if self._kept is None:
+            return
+        catalogue = self._tables.catalogue
+        share = len(self._parts[index].steps) / max(1, len(catalogue.steps))
+        if self._kept.has_room(int(share * _tasks_of(catalogue))):
             self.part(index)
 
     def _place(self, index: int) -> str:
@@ -569,8 +569,7 @@ class _Part(NamedTuple):
 
 def _parts(catalogue: Catalogue, steps: Sequence[int], size: int) -> list[_Part]:
     """Return steps in parts of about so many tasks."""
-    tasks = sum(part.count(TASKS) for part in catalogue.parts)
-    count = max(1, size * len(catalogue.steps) // max(1, tasks))
+    count = max(1, size * len(catalogue.steps) // max(1, _tasks_of(catalogue)))
     of_block: dict[int, list[int]] = {}
     for step in steps:
         of_block.setdefault(max(0, step // catalogue.block_steps), []).append(step)
@@ -588,6 +587,10 @@ def _parts(catalogue: Catalogue, steps: Sequence[int], size: int) -> list[_Part]
             parts.append(_Part(mine, {block}))
     everything = {block for part in catalogue.parts for block in part.blocks}
     return parts or [_Part([], everything - {NO_STEP})]
+
+
+def _tasks_of(catalogue: Catalogue) -> int:
+    return sum(part.count(TASKS) for part in catalogue.parts)
 
 
 class _Cut(NamedTuple):

@@ -24,10 +24,10 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bubblescope.engine.job import deadly, perform, result, settings
+from bubblescope.engine.job import deadly, perform, prepare, result, settings
 from bubblescope.engine.sizes import gigabytes
 from bubblescope.model.errors import EngineError, reason
-from bubblescope.model.machine import cores, seldom_collect
+from bubblescope.model.machine import cores
 from bubblescope.model.version import __version__
 
 try:
@@ -275,11 +275,8 @@ class _Ours(WorkerPlugin):  # type: ignore[misc]
     """Prepares a worker of a cluster of our own, one that was started again as well."""
 
     def setup(self, worker: Any) -> None:  # noqa: ARG002
-        """Keep memory and look for garbage as other workers of this machine do."""
-        from bubblescope.model.arrays import reuse  # noqa: PLC0415  it loads NumPy, for which threads are set
-
-        seldom_collect()
-        reuse()
+        """Do what other workers of this machine do."""
+        prepare()
 
 
 class _Run:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bubblescope.model.errors import BubblescopeError, EngineError
+from bubblescope.model.machine import seldom_collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,6 +50,14 @@ def settings(threads: int) -> dict[str, str]:
         THREADS: os.environ.get(THREADS, str(threads)),
         _ALLOCATOR: ",".join(filter(None, [_OF_WORKERS, said])),  # what is said last counts
     }
+
+
+def prepare() -> None:
+    """Prepare a process that does nothing but jobs: it keeps memory, and seldom looks for garbage."""
+    from bubblescope.model.arrays import reuse  # noqa: PLC0415  it loads NumPy, for which threads are set
+
+    seldom_collect()
+    reuse()
 
 
 def working() -> bool:

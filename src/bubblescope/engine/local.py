@@ -10,10 +10,10 @@ from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bubblescope.engine.job import deadly, perform, result, settings, working
+from bubblescope.engine.job import deadly, perform, prepare, result, settings, working
 from bubblescope.engine.sizes import gigabytes
 from bubblescope.model.errors import EngineError
-from bubblescope.model.machine import cores, seldom_collect
+from bubblescope.model.machine import cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -201,10 +201,7 @@ def _begin(memory: int | None, asking: int) -> None:
         import resource  # noqa: PLC0415  POSIX only, and reading without a limit must work everywhere
 
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    seldom_collect()
-    from bubblescope.model.arrays import reuse  # noqa: PLC0415  it loads NumPy, for which threads are set
-
-    reuse()
+    prepare()
 
 
 def _end_with(parent: int) -> None:

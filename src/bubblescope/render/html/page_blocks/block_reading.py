@@ -285,12 +285,12 @@ class BlockReader:
             ) from None
         if table is not None:
             frame = _with_unknown(frame, table)
-        if table is not None and not self._sound(frame, table):
-            raise SourceError(
-                place,
-                f"does not hold what the index says; remove the folder {self._levels.folder} of the "
-                "dataset, and its levels are made anew",
-            )
+            if not self._sound(frame, table):
+                raise SourceError(
+                    place,
+                    f"does not hold what the index says; remove the folder {self._levels.folder} of "
+                    "the dataset, and its levels are made anew",
+                )
         with self._lock:
             if file not in self._held:
                 self._held[file] = frame
