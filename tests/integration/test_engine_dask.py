@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,9 +44,10 @@ from distributed import Client, LocalCluster, Security
 from distributed.scheduler import KilledWorker
 
 from bubblescope import sources
-from bubblescope.engine import dask_engine, dask_scheduler
+from bubblescope.engine import dask_engine, dask_scheduler, own_cluster
 
 SCALE = ROOT / "docs" / "scale.md"
+WANTED = own_cluster.Wanted(workers=2, memory=None, threads=1)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of its own calls
 
@@ -203,22 +205,100 @@ def test_a_scheduler_that_does_not_tell_of_a_result_is_not_waited_for_without_en
         list(own.run(square, [4]))
 
 
-def test_workers_that_nobody_restarts_are_replaced(own):
+def test_workers_that_nobody_restarts_are_replaced():
+    with own_cluster._started(WANTED) as cluster, engine("dask", scheduler=cluster) as made:
+        list(made.run(square, [1]))
+        for watched in list(cluster.workers.values()):
+            cluster.sync(watched.close)
+        cluster.mend(2)
+        assert sorted(made.run(square, range(20))) == [(number, number**2) for number in range(20)]
+
+
+def test_a_cluster_of_our_own_looks_after_its_workers(own):
+    """What watches over them is closed there, as by a death at a bad moment."""
     list(own.run(square, [1]))
-    for watched in list(own._cluster.workers.values()):
-        own._cluster.sync(watched.close)
+    own._client.run_on_scheduler(close_all)
     assert sorted(own.run(square, range(20))) == [(number, number**2) for number in range(20)]
+
+
+async def close_all(dask_scheduler):
+    from distributed import SpecCluster
+
+    (cluster,) = SpecCluster._instances
+    for watched in list(cluster.workers.values()):
+        await watched.close()
 
 
 def test_a_worker_that_is_slow_to_come_back_is_not_given_up(tmp_path):
     """What Dask closes then is in the middle of a job, which is blamed for it."""
     jobs = [(number, tmp_path) for number in range(30)]
-    with engine("dask", workers=2) as made:
+    with own_cluster._started(WANTED) as cluster, engine("dask", scheduler=cluster) as made:
         list(made.run(square, [1]))
-        before = dict(made._cluster.workers)
+        before = dict(cluster.workers)
         with dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}):
             assert sorted(made.run(die_once, jobs)) == [(number, number**2) for number in range(30)]
-        assert made._cluster.workers == before
+        assert cluster.workers == before
+
+
+def test_a_cluster_of_our_own_is_set_as_dask_is_here():
+    with dask.config.set({"distributed.worker.memory.pause": 0.5}):
+        with engine("dask", workers=1) as made:
+            assert list(made.run(paused, [0])) == [(0, 0.5)]
+
+
+def paused(_):
+    return dask.config.get("distributed.worker.memory.pause")
+
+
+def test_a_script_that_guards_nothing_can_start_a_cluster(tmp_path):
+    """Processes that import it again would start clusters of their own."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from bubblescope.engine import engine\n"
+        "with engine('dask', workers=1) as workers:\n"
+        "    print(list(workers.run(abs, [-3])))\n"
+    )
+    command = [sys.executable, script]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert said == "[(0, 3)]\n"
+
+
+def test_a_cluster_of_our_own_that_is_killed_is_one_sentence_and_leaves_no_worker():
+    with engine("dask", workers=2) as made:
+        results = made.run(slowly, range(500))
+        next(results)
+        workers = [one for one in below(made._cluster.process.pid) if "spawn_main" in command(one)]
+        made._cluster.process.kill()
+        with pytest.raises(EngineError, match="the Dask cluster of this run was lost"):
+            list(results)
+        assert len(workers) == 2
+        gone(workers)
+        assert sorted(made.run(square, [3])) == [(0, 9)]  # of another cluster
+
+
+def command(pid):
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def gone(processes):
+    until = time.monotonic() + 20
+    while any(Path(f"/proc/{one}").exists() for one in processes):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_a_cluster_of_our_own_that_cannot_be_started_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(own_cluster.sys, "executable", shutil.which("false"))
+    with pytest.raises(
+        EngineError, match=r"2 workers cannot be started \(its process ended with 1\)"
+    ):
+        list(engine("dask", workers=2).run(square, [1]))
+
+
+def test_what_dask_says_against_a_cluster_of_our_own_is_one_sentence():
+    with dask.config.set({"distributed.scheduler.idle-timeout": "no time"}):
+        with pytest.raises(EngineError, match="1 workers cannot be started"):
+            list(engine("dask", workers=1).run(square, [1]))
 
 
 def test_what_a_job_raises_is_raised_at_once_and_not_tried_again(own, tmp_path):

@@ -279,7 +279,7 @@ def test_where_nothing_can_be_explained_nothing_is_asked_for(tmp_path):
     apart = Timeline(run.tasks, run.ranks, Run(common_clock=False))
     pieces = Split(apart, [[step] for step in range(STEPS)], [[*RANKS]])
     levels = Levels(Folder(tmp_path), "levels/0")
-    make_levels(levels, pieces, here, apart.counters, replayed=200)
+    make_levels(levels, pieces, here, replayed=200)
     parts = range(STEPS)
     assert all(levels.explained(number, levels.index()) for number in parts)
     assert Blocks(levels).find(Search(what="gap", sets=[[]])).count == 0

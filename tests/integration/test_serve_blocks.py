@@ -45,7 +45,7 @@ def blocks_of(timeline, folder, seed, size=50):
     levels = Levels(Folder(Path(folder)), "levels/0")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_facts, "A_BLOCK", size)
-        page_facts.make_levels(levels, split(timeline, seed), elsewhere, timeline.counters)
+        page_facts.make_levels(levels, split(timeline, seed), elsewhere)
     return levels
 
 

@@ -13,6 +13,7 @@ from bubblescope.cli.console import Bar, err
 from bubblescope.cli.in_pieces import REPLAYED, Watched, given_dataset
 from bubblescope.cli.reading import ENOUGH
 from bubblescope.cli.worker_options import chosen
+from bubblescope.engine.remote_results import Held
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.html.page_blocks.block_files import Levels
 from bubblescope.sources.dataset.catalogue import TASKS
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager, ExitStack
 
-    from bubblescope.analysis.pieces.run_in_pieces import Pieces
     from bubblescope.datasets.prepared_parts import Kept
     from bubblescope.engine import Engine
-    from bubblescope.engine.remote_results import Held
     from bubblescope.sources.dataset.catalogue import Catalogue
     from bubblescope.sources.dataset.store import Store
 
@@ -137,7 +136,7 @@ class _Explainer:
         levels, (pieces, kept) = self._levels, self._made_ready
         explain_part(
             Levels(levels.store.anywhere(), levels.folder),
-            levels.index(),
+            Held(levels.index()),
             pieces,
             partial(self._workers.run, apart=True),
             number,
@@ -146,13 +145,13 @@ class _Explainer:
         )
 
     @cached_property
-    def _made_ready(self) -> tuple[Pieces, Kept | None]:
+    def _made_ready(self) -> tuple[Held[Any], Kept | None]:
         from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415  as above
 
         store, catalogue, workers = self._store, self._catalogue, self._workers
         kept = self._meanwhile.enter_context(kept_for(catalogue, workers))
         measures = Measures.of(store, catalogue)
-        return pieces_of(store, workers, kept=kept, measures=measures).got(), kept
+        return pieces_of(store, workers, kept=kept, measures=measures), kept
 
 
 def kept_for(catalogue: Catalogue, workers: Engine) -> AbstractContextManager[Kept | None]:
@@ -197,12 +196,11 @@ def make(
 
     measures = Measures.of(store, catalogue)
     with Bar(quiet=quiet) as bar:
-        pieces = pieces_of(store, workers, kept=kept, measures=measures).got()
+        pieces: Held[Any] = pieces_of(store, workers, kept=kept, measures=measures)
         make_levels(
             Levels(levels.store.anywhere(), levels.folder),
             pieces,
             Watched(workers, bar),
-            pieces.counters(),
             replayed=None if every else REPLAYED,
             folder=kept and kept.folder,
             measures=measures,

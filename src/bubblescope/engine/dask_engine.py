@@ -12,7 +12,6 @@ again fails (`_Run` waits by itself).
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import sys
@@ -24,7 +23,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bubblescope.engine.job import deadly, perform, prepare, result, settings
+from bubblescope.engine.job import deadly, perform, prepare, result
 from bubblescope.engine.sizes import gigabytes
 from bubblescope.model.errors import EngineError, reason
 from bubblescope.model.machine import cores
@@ -32,14 +31,13 @@ from bubblescope.model.version import __version__
 
 try:
     import cloudpickle
-    import dask
-    from distributed import Client, LocalCluster, Security, WorkerPlugin, get_worker
+    from distributed import Client, Security, WorkerPlugin, get_worker
     from distributed import TimeoutError as TimedOutError  # in Python 3.10 asyncio's
     from distributed.comm import parse_address, resolve_address
-    from distributed.core import Status
     from distributed.scheduler import KilledWorker
 
     from bubblescope.engine.dask_scheduler import meant
+    from bubblescope.engine.own_cluster import OwnCluster, Wanted
 except ImportError as error:
     raise EngineError(
         f"Dask cannot be loaded ({reason(error)}); pip install 'bubblescope[dask]'"
@@ -71,33 +69,6 @@ _RETRIES: Final = 2
 
 _SILENT_S: Final = 120.0
 """After how long without a result to ask the scheduler whether there is one that nobody told of."""
-
-_NO_PAGES: Final[dict[str, list[str]]] = {
-    "distributed.scheduler.http.routes": [],
-    "distributed.worker.http.routes": [],
-}
-"""What a cluster of our own tells over HTTP, which asks nobody who he is."""
-
-_NEVER: Final = "1000 days"
-
-_GONE: Final = {Status.closed, Status.failed}
-
-_ALLOWED_DEATHS: Final = 1
-"""Of workers that a job was given to, on a cluster of our own; then it is tried alone."""
-
-
-class _OwnCluster(LocalCluster):  # type: ignore[misc]  # which is Any to mypy
-    """A cluster on this machine that gives up no worker while that is started anew.
-
-    Some seconds after a worker died, Dask closes it unless it is there: also if it came back and died
-    again of the next job, or is slow to start on a busy machine. The job that it does then is taken for
-    what killed it, and blamed if that happens twice. `DaskEngine._mend` replaces workers that are gone
-    for good.
-    """
-
-    def _update_worker_status(self, op: str, msg: Any) -> None:
-        with dask.config.set({"distributed.deploy.lost-worker-timeout": _NEVER}):
-            super()._update_worker_status(op, msg)
 
 
 class DaskEngine:
@@ -173,29 +144,13 @@ class DaskEngine:
         """Run every job; see `Engine.run`."""
         if not jobs:
             return
-        run = _Run(
-            self._connected(), self._place(), self._mend, cloudpickle.dumps(work), jobs, name
-        )
+        run = _Run(self._connected(), self._place(), cloudpickle.dumps(work), jobs, name)
         killed = yield from run.do(deque(range(len(jobs))))
         poison: list[int] = []
         for index in killed:
             poison += yield from run.do(deque([index]))
         if poison:
             raise deadly([name(jobs[index]) for index in poison])
-
-    def _mend(self) -> None:
-        """Replace workers of a cluster of our own that are gone for good.
-
-        What watches over a worker gives up if it dies while it is started, as it may of a job that
-        waits for it.
-        """
-        if self._cluster is None:
-            return
-        workers = self._cluster.workers
-        for name in [name for name, one in list(workers.items()) if one.status in _GONE]:
-            workers.pop(name, None)
-        if len(workers) < self._processes:
-            self._cluster.scale(self._processes)
 
     def _place(self) -> str:
         """Return what messages call the cluster."""
@@ -248,22 +203,16 @@ class DaskEngine:
         """Start a cluster on this machine."""
         threads = max(1, self._cores // self._processes)
         try:
-            with dask.config.set(_NO_PAGES):
-                self._cluster = _OwnCluster(
-                    n_workers=self._processes,
-                    threads_per_worker=1,
-                    memory_limit=self._memory or "auto",
-                    host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",
-                    worker_dashboard_address="127.0.0.1:0",  # else old ones listen to anybody
-                    security=Security.temporary(),
-                    silence_logs=logging.CRITICAL,
-                    scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS, "dashboard": False},
-                    env=settings(threads),
-                )
-            client = Client(self._cluster, timeout=_CONNECT_S, set_as_default=False)
+            self._cluster = OwnCluster(Wanted(self._processes, self._memory, threads))
+            ready = self._cluster.ready
+            client = Client(
+                ready.address,
+                security=Security(require_encryption=True, **ready.security),
+                timeout=_CONNECT_S,
+                set_as_default=False,
+            )
             client.register_plugin(_Ours())
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, EngineError) as error:
             memory = f" of {gigabytes(self._memory)}" if self._memory else ""
             raise EngineError(
                 f"{self._processes} workers{memory} cannot be started ({reason(error)})"
@@ -285,7 +234,6 @@ class _Run:
     Args:
         client: Where they run.
         place: What messages call it.
-        mend: Replaces workers that are gone for good, where that can be done.
         work: What is to be done, pickled.
         jobs: What it is to be done to.
         name: What messages call a job.
@@ -295,14 +243,12 @@ class _Run:
         self,
         client: Any,
         place: str,
-        mend: Callable[[], None],
         work: bytes,
         jobs: Sequence[Any],
         name: Callable[[Any], str],
     ) -> None:
         self._client = client
         self._place = place
-        self._mend = mend
         self._work = work
         self._jobs = jobs
         self._name = name
@@ -377,7 +323,6 @@ class _Run:
         if now - self._looked < _LOOK_S:
             return
         self._looked = now
-        self._mend()
         with suppress(OSError):  # of a scheduler that is lost; its jobs say so
             self._threads = sum(self._client.nthreads().values())
             if now - self._heard > _SILENT_S:

@@ -63,6 +63,9 @@ class Pieces(Protocol):
     def during(self, ranks: Sequence[int], start_ns: int, end_ns: int) -> pl.DataFrame:
         """Return the tasks of some ranks, few perhaps, that overlap a time, in no order."""
 
+    def counters(self) -> pl.DataFrame:
+        """Return the counters of the whole run, as in `Timeline.counters`."""
+
 
 class Runs(Protocol):
     """How work is done on many jobs: in this process, or as `bubblescope.engine.Engine.run` does it."""
@@ -146,6 +149,10 @@ class Split:
     def during(self, ranks: Sequence[int], start_ns: int, end_ns: int) -> pl.DataFrame:
         """Return the tasks of some ranks that overlap a time."""
         return self.timeline.slice(ranks=ranks, start_ns=start_ns, end_ns=end_ns).tasks
+
+    def counters(self) -> pl.DataFrame:
+        """Return its counters."""
+        return self.timeline.counters
 
     def _only(self, chosen: Callable[[pl.DataFrame], pl.DataFrame]) -> Timeline:
         tables = {

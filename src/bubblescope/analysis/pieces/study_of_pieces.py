@@ -82,7 +82,8 @@ class Found(NamedTuple):
         gaps: The longest gaps, as `bubblescope.analysis.idle.longest_gaps.longest` returns them;
             likewise.
         gap_count: How many there are.
-        kept: What was kept of each part; None for each if nobody asked for that.
+        keeper: What kept something of each part; None if nobody asked for that.
+        kept: What it kept of each; None for each if there is none.
     """
 
     drawn: Timeline
@@ -97,6 +98,7 @@ class Found(NamedTuple):
     evidence: Evidence | None
     gaps: pl.DataFrame | None
     gap_count: int = 0
+    keeper: Any = None
     kept: Sequence[Any] = ()
 
 
@@ -113,7 +115,7 @@ def study_of(
     explained: bool = True,
     replayed: int | None = None,
     only: Sequence[int] | None = None,
-    keeping: Callable[[Overview], scans.Keeps] | None = None,
+    keeping: Callable[[Pieces, Overview], scans.Keeps] | None = None,
     measures: Stored | None = None,
     then: Callable[[Found], Answer] = _itself,
 ) -> Answer:
@@ -131,8 +133,9 @@ def study_of(
             steps (`bubblescope.analysis.rates.BubbleRates.replayed`). Where parts are kept, that with
             the step which is drawn is one of them.
         only: The parts that are replayed, instead; nothing is kept of the others.
-        keeping: Returns what is to keep what is worked out of each part, given how much there is of
-            the run; None if nothing is kept. Parts that are not replayed are kept as they are.
+        keeping: Returns what is to keep what is worked out of each part, given the run and how much
+            there is of it; it is asked where looks are taken. None if nothing is kept. Parts that are
+            not replayed are kept as they are.
         measures: What was measured of all of its steps before, by `measure`; None if nothing was.
         then: What is wanted of it, worked out where looks are taken; all of it by default.
 
@@ -270,7 +273,7 @@ class _Study(Looking):
     def answered(
         self,
         also: Sequence[Plan],
-        keeping: Callable[[Overview], scans.Keeps] | None,
+        keeping: Callable[[Pieces, Overview], scans.Keeps] | None,
         then: Callable[[Found], Answer],
         *,
         explained: bool,
@@ -294,12 +297,14 @@ class _Study(Looking):
             self.tell_pipelines()
             choice, rated = self._rated(alone, asked, also)
         more = self._replayed(choice, rated, asked.sampled, explained=explained)
-        keeps = keeping and keeping(self.ask(_overview, alone))
+        if keeping is not None:
+            keeps: Any
+            [keeps] = self.put(partial(_keeper, keeping), self.pieces, alone)
+            more = more._replace(keeps=keeps)
         before = None if wall.nothing else [wall]
         others: list[int] = []
         if kept and asked.sampled is not None:
             others = sorted({*range(len(self.parts))} - {*asked.sampled})
-        more = more._replace(keeps=keeps)
         found = self._looked_at(alone, asked, rated, more, before, others)
         given = (
             self.pieces,
@@ -308,6 +313,7 @@ class _Study(Looking):
             asked.sampled,
             rated,
             found,
+            more.keeps,
             more.pipelined,
             explained,
         )
@@ -493,8 +499,10 @@ def _sampled(pieces: Pieces, known: scans.Told, tasks: int, replayed: int) -> li
     return [parts[(2 * at + 1) * len(parts) // (2 * count)] for at in range(count)]
 
 
-def _overview(alone: Alone) -> Overview:
-    return alone.overview
+def _keeper(
+    keeping: Callable[[Pieces, Overview], scans.Keeps], pieces: Pieces, alone: Alone
+) -> tuple[scans.Keeps]:
+    return (keeping(pieces, alone.overview),)
 
 
 def _bare(pieces: Pieces, known: scans.Told) -> Timeline:
@@ -614,6 +622,7 @@ def _concluded(
     sampled: Sequence[int] | None,
     rated: _Rated,
     found: _Replays,
+    keeper: scans.Keeps | None,
     pipelined: bool,
     explained: bool,
 ) -> Answer:
@@ -642,6 +651,7 @@ def _concluded(
         shares=None,
         evidence=None,
         gaps=None,
+        keeper=keeper,
         kept=_in_order([one.kept for one in fourth], sampled, found.unexplained),
     )
     if explained and ledger is not None:

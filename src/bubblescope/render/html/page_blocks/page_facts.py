@@ -14,6 +14,7 @@ from bubblescope.analysis.standard_questions import Questions
 from bubblescope.analysis.verdict import Verdict
 from bubblescope.analysis.view import View
 from bubblescope.analysis.why import Explanation
+from bubblescope.engine.remote_results import Held
 from bubblescope.model import units
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.plain_text import cut
@@ -60,9 +61,8 @@ _NONE: Final = -1
 
 def make_levels(
     levels: Levels,
-    pieces: Pieces,
+    pieces: Pieces | Held[Pieces],
     run: Runs,
-    counters: pl.DataFrame,
     *,
     replayed: int | None = None,
     folder: Path | None = None,
@@ -77,7 +77,6 @@ def make_levels(
         levels: Where to.
         pieces: The run.
         run: What runs looks at its parts.
-        counters: Its counters, on its clock, as of a timeline.
         replayed: As of `bubblescope.analysis.pieces.study_of_pieces.study_of`.
         folder: As of `bubblescope.analysis.pieces.study_of_pieces.study_of`.
         measures: Likewise.
@@ -86,27 +85,27 @@ def make_levels(
         Whatever an engine or a part raises.
         OSError: It cannot be written.
     """
-    keepers: list[Keeping] = []
-
-    def keeping(overview: Overview) -> Keeping:
-        keepers.append(_keeping(levels, pieces, overview))
-        return keepers[-1]
-
-    # The list is sent when the keeper is in it; who asked holds nothing that is as long as the run.
-    then = partial(_laid_down, keepers, pieces.parts, counters)
-    index, opens = study_of(
-        pieces, run, replayed=replayed, folder=folder, keeping=keeping, measures=measures, then=then
+    # Who asked holds nothing that is as long as the run.
+    held = pieces if isinstance(pieces, Held) else Held.of(pieces, folder)
+    index, unexplained = study_of(
+        held,
+        run,
+        replayed=replayed,
+        folder=folder,
+        keeping=partial(_keeping, levels),
+        measures=measures,
+        then=partial(_laid_down, held, folder),
     )
-    if opens is not None and levels.explained(opens, index) is None:
-        explain_part(levels, index, pieces, run, opens, folder=folder, measures=measures)
-    for _ in run(_look_over, [_Looking(levels, index)]):
-        levels.write(INDEX, index)
+    if unexplained is not None:
+        explain_part(levels, index, held, run, unexplained, folder=folder, measures=measures)
+    for _ in run(_finish, [_Looking(levels, index)]):
+        pass
 
 
 def explain_part(
     levels: Levels,
-    index: Index,
-    pieces: Pieces,
+    index: Held[Index],
+    pieces: Pieces | Held[Pieces],
     run: Runs,
     number: int,
     *,
@@ -120,7 +119,7 @@ def explain_part(
 
     Args:
         levels: Where the page lies.
-        index: Which blocks it has.
+        index: Which blocks it has, as all workers see it.
         pieces: The run.
         run: What runs looks at its parts.
         number: Of the part.
@@ -131,7 +130,7 @@ def explain_part(
         Whatever an engine or a part raises.
         OSError: It cannot be written.
     """
-    keeping = partial(_explaining, levels, index, pieces)
+    keeping = partial(_explaining, levels, index)
     study_of(
         pieces,
         run,
@@ -145,24 +144,24 @@ def explain_part(
 
 
 def _laid_down(
-    keepers: Sequence[Keeping],
-    steps: Sequence[Collection[int]],
-    counters: pl.DataFrame,
+    pieces: Held[Pieces],
+    folder: Path | None,
     found: Found,
-) -> tuple[Index, int | None]:
+) -> tuple[Held[Index], int | None]:
     """Write what the page tells of the run.
 
     Args:
-        keepers: The one that wrote the blocks.
-        steps: Those of each part.
-        counters: As of `make_levels`.
+        pieces: The run.
+        folder: As of `make_levels`.
         found: What is known of the run.
 
     Returns:
-        Which blocks there are, and which part has the step with which the page opens.
+        Which blocks there are, and the part that has the step with which the page opens, if it has
+        not been worked out yet why ranks are idle in it.
     """
-    [keeper] = keepers
-    page = keeper.page
+    keeper: Keeping = found.keeper
+    page, run = keeper.page, pieces.got()
+    steps = run.parts
     kept: Sequence[Kept] = found.kept
     # A number for each name of the run, in the order in which parts have them.
     numbers: dict[str, int] = {}
@@ -184,24 +183,28 @@ def _laid_down(
             for position, lane, row in rows.select(TASK_ROW).iter_rows()
         ),
     )
-    told = _tell(index, keeper, steps, found, kept, counters, list(numbers))
+    told = _tell(index, keeper, steps, found, kept, run.counters(), list(numbers))
+    held = Held.of(index, folder)
     if told.opening is None:
-        return index, None
+        return held, None
     opens = told.steps[told.opening].step
-    return index, next(at for at, own in enumerate(steps) if opens in own)
+    part = next(at for at, own in enumerate(steps) if opens in own)
+    return held, part if page.levels.explained(part, index) is None else None
 
 
 class _Looking(NamedTuple):
-    """Levels of which all but the overview is there."""
+    """Levels of which all but the overview and the index is there."""
 
     levels: Levels
-    known: Index
+    known: Held[Index]
 
 
-def _look_over(job: _Looking) -> None:
-    """Write what a page that opens asks for first."""
-    seen = Blocks(job.levels, job.known).overview()
+def _finish(job: _Looking) -> None:
+    """Write what a page that opens asks for first, then the index, which says that all is there."""
+    known = job.known.got()
+    seen = Blocks(job.levels, known).overview()
     job.levels.store.write(job.levels.name(OVERVIEW), seen)
+    job.levels.write(INDEX, known)
 
 
 def _keeping(levels: Levels, pieces: Pieces, overview: Overview) -> Keeping:
@@ -225,9 +228,10 @@ def _keeping(levels: Levels, pieces: Pieces, overview: Overview) -> Keeping:
     return Keeping(page, telling=next(having, 0))
 
 
-def _explaining(levels: Levels, index: Index, pieces: Pieces, _: Overview) -> Explaining:
+def _explaining(levels: Levels, index: Held[Index], pieces: Pieces, _: Overview) -> Explaining:
     """Return what writes why ranks are idle in the parts of a run whose blocks are there."""
-    page = Page(levels, _positions(pieces), index.batches, index.origin_ns, index.widths_ns)
+    known = index.got()
+    page = Page(levels, _positions(pieces), known.batches, known.origin_ns, known.widths_ns)
     return Explaining(page)
 
 

@@ -1,0 +1,215 @@
+"""A Dask cluster of this machine for as long as somebody wants it, in a process of its own.
+
+    python -m bubblescope.engine.own_cluster
+
+What keeps account of all jobs would otherwise be in the client, whose memory is to stay small however
+many there are. The process is told on its standard input what cluster is wanted (`Wanted`), says on its
+standard output where it is (`Ready`) or why it is not, and ends, and all workers with it, when its
+standard input does: when the client has done, or was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import dask
+import msgspec
+from distributed import LocalCluster, Security
+from distributed.core import Status
+
+from bubblescope.engine.job import settings
+from bubblescope.model.errors import EngineError, reason
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_LOOK_S: Final = 2.0
+"""How often to see whether workers are gone for good."""
+
+_END_S: Final = 20.0
+"""How long a cluster may take to end by itself."""
+
+_NEVER: Final = "1000 days"
+
+_GONE: Final = {Status.closed, Status.failed}
+
+_ALLOWED_DEATHS: Final = 1
+"""Of workers that a job was given to; then the client tries it alone."""
+
+_NO_PAGES: Final[dict[str, list[str]]] = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
+"""What a cluster tells over HTTP, which asks nobody who he is."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A cluster that is wanted.
+
+    Attributes:
+        workers: How many worker processes, each for one job at a time.
+        memory: How many bytes of memory each of them may have; its share of the machine's if None.
+        threads: How many threads Polars has in each.
+    """
+
+    workers: int
+    memory: int | None
+    threads: int
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A cluster that runs, or why there is none.
+
+    Attributes:
+        address: Of its scheduler.
+        security: What Dask's `Security` is to be told to speak with it: certificates in no file.
+        problem: Why it cannot be started.
+    """
+
+    address: str = ""
+    security: dict[str, str] = {}
+    problem: str = ""
+
+
+class OwnCluster:
+    """The process of a cluster, as its client sees it; as a context, it ends with that.
+
+    Args:
+        wanted: What cluster.
+
+    Raises:
+        EngineError: It cannot be started.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        inherited = {  # workers find what the client finds, and are set as it is
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "DASK_INTERNAL_INHERIT_CONFIG": dask.config.serialize(dask.config.config),
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | inherited,
+        )
+        try:
+            self.ready = self._begun(wanted)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begun(self, wanted: Wanted) -> Ready:
+        assert self.process.stdin is not None  # noqa: S101
+        assert self.process.stdout is not None  # noqa: S101
+        with suppress(BrokenPipeError):  # what it died of is said below
+            self.process.stdin.write(msgspec.json.encode(wanted) + b"\n")
+            self.process.stdin.flush()
+        said = self.process.stdout.readline()
+        if not said:
+            raise EngineError(f"its process ended with {self.process.wait()}")
+        ready = msgspec.json.decode(said, type=Ready)
+        if ready.problem:
+            raise EngineError(ready.problem)
+        return ready
+
+    def close(self) -> None:
+        """End the cluster."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        try:
+            self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # workers end with it
+            self.process.wait()
+
+
+def _serve() -> None:
+    """Be the cluster that standard input asks for, until that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which a terminal sends the client too, who says
+    wanted = msgspec.json.decode(sys.stdin.buffer.readline(), type=Wanted)
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what workers print is no answer
+    ended = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
+    try:
+        cluster = _started(wanted)
+    except (OSError, RuntimeError) as error:
+        answer.write(msgspec.json.encode(Ready(problem=reason(error))) + b"\n")
+        answer.close()
+        return
+    with cluster:
+        answer.write(msgspec.json.encode(_ready(cluster)) + b"\n")
+        answer.close()
+        while not ended.wait(_LOOK_S):
+            cluster.mend(wanted.workers)
+
+
+def _wait_for_end(ended: threading.Event) -> None:
+    sys.stdin.buffer.read()
+    ended.set()
+
+
+class _Cluster(LocalCluster):  # type: ignore[misc]  # which is Any to mypy
+    """A cluster on this machine that gives up no worker while that is started anew.
+
+    Some seconds after a worker died, Dask closes it unless it is there: also if it came back and died
+    again of the next job, or is slow to start on a busy machine. The job that it does then is taken for
+    what killed it, and blamed if that happens twice.
+    """
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": _NEVER}):
+            super()._update_worker_status(op, msg)
+
+    def mend(self, workers: int) -> None:
+        """Replace workers that are gone for good.
+
+        What watches over a worker gives up if it dies while it is started, as it may of a job that
+        waits for it.
+        """
+        for name in [name for name, one in list(self.workers.items()) if one.status in _GONE]:
+            self.workers.pop(name, None)
+        if len(self.workers) < workers:
+            self.scale(workers)
+
+
+def _started(wanted: Wanted) -> _Cluster:
+    with dask.config.set(_NO_PAGES):
+        return _Cluster(
+            n_workers=wanted.workers,
+            threads_per_worker=1,
+            memory_limit=wanted.memory or "auto",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",  # else old ones listen to anybody
+            security=Security.temporary(),
+            silence_logs=logging.CRITICAL,
+            scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS, "dashboard": False},
+            env=settings(wanted.threads),
+        )
+
+
+def _ready(cluster: _Cluster) -> Ready:
+    said = ("tls_ca_file", "tls_client_cert", "tls_client_key")
+    return Ready(
+        cluster.scheduler_address, {name: getattr(cluster.security, name) for name in said}
+    )
+
+
+if __name__ == "__main__":
+    _serve()
