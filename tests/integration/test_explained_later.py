@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -283,6 +284,37 @@ def test_where_nothing_can_be_explained_nothing_is_asked_for(tmp_path):
     parts = range(STEPS)
     assert all(levels.explained(number, levels.index()) for number in parts)
     assert Blocks(levels).find(Search(what="gap", sets=[[]])).count == 0
+
+
+def test_who_asks_for_levels_is_sent_nothing_that_grows_with_the_run(tmp_path):
+    """What workers find stays in a folder that all of them see."""
+
+    def travels(replicas):
+        """Return how much is sent at once at most, there or back."""
+        most = 0
+
+        def sent(work, jobs):
+            nonlocal most
+            for index, job in enumerate(jobs):
+                packed = pickle.dumps((work, job))
+                work_there, job_there = pickle.loads(packed)
+                found = pickle.dumps(work_there(job_there))
+                most = max(most, len(packed), len(found))
+                yield index, pickle.loads(found)
+
+        run = Job(generate("1f1b", 4, 6), replicas=replicas, steps=4, jitter=0.2, seed=3).play()
+        half = replicas * 4 // 2
+        batches = [[*range(half)], [*range(half, 2 * half)]]
+        pieces = Split(run, [[step] for step in range(4)], batches)
+        levels = Levels(Folder(tmp_path / f"set{replicas}"), "levels/0")
+        folder = tmp_path / f"held{replicas}"
+        folder.mkdir()
+        make_levels(levels, pieces, sent, replayed=200, folder=folder)
+        assert levels.there
+        return most
+
+    few, many = travels(2), travels(32)
+    assert many < few + 200  # of numbers that are longer
 
 
 def test_all_steps_are_explained_beforehand_where_that_is_asked_for(dataset, small, tmp_path):
