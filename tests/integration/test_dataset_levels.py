@@ -18,7 +18,7 @@ from bubblescope.datasets.building import Dataset
 from bubblescope.engine import engine
 from bubblescope.model.errors import ScheduleError
 from bubblescope.render.html.page_blocks import step_questions
-from bubblescope.render.html.page_blocks.block_files import Levels
+from bubblescope.render.html.page_blocks.block_files import LEFT_OUT, Levels
 from bubblescope.render.html.page_blocks.served import Blocks
 from bubblescope.render.html.serve.resources import Resources
 from bubblescope.render.html.serve.windows import Sight
@@ -99,6 +99,18 @@ class TestLevels:
         )
         monkeypatch.setattr("bubblescope.render.html.page_blocks.page_facts.make_levels", None)
         called(*asked, cwd=tmp_path)
+
+    def test_blocks_are_without_columns_that_have_no_value(self, tmp_path):
+        folder = traces(tmp_path / "traces")
+        called("dataset", folder, "-o", "run", "--levels", "--workers", "1", cwd=tmp_path)
+        made_, _ = levels_of(tmp_path / "run")
+        files = [*(tmp_path / "run" / made_.folder).glob("tasks/*/*.parquet")]
+        assert files
+        for file in files:
+            held = pl.read_parquet(file)
+            empty = {name for name in held.columns if held[name].null_count() == held.height}
+            assert not empty & LEFT_OUT
+            assert "microbatch" in held.columns
 
     def test_those_of_a_dataset_that_was_added_to_are_made_anew(self, tmp_path):
         folder = traces(tmp_path / "traces")
