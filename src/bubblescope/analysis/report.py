@@ -15,7 +15,7 @@ from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.step_lengths import phase_lengths, to_next
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock
-from bubblescope.model.arrays import give_back
+from bubblescope.model.memory import give_back
 from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
 

@@ -10,8 +10,8 @@ from bubblescope.analysis.idle.notable_rank import notable
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
-from bubblescope.model.arrays import give_back
 from bubblescope.model.errors import TimelineError
+from bubblescope.model.memory import give_back
 from bubblescope.model.progress import SILENT
 
 if TYPE_CHECKING:

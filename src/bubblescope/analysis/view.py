@@ -16,10 +16,10 @@ from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.standard_questions import LARGE, Questions
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
-from bubblescope.model.arrays import give_back
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
+from bubblescope.model.memory import give_back
 from bubblescope.model.progress import SILENT
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.analysis.outside_passes import ASIDE, by_name, names_of
 from bubblescope.analysis.pipeline_phase import cut_steps_of, pipelines
 from bubblescope.model import intervals
-from bubblescope.model.arrays import A_FEW, at_once, blocks_of_ranks, give_back, in_blocks
+from bubblescope.model.arrays import A_FEW, at_once, blocks_of_ranks, in_blocks
 from bubblescope.model.extents import extents
 from bubblescope.model.kinds import Kind
+from bubblescope.model.memory import give_back
 from bubblescope.model.ordering import in_order
 from bubblescope.model.whole_steps import ORDER, OTHER, UNRECORDED
 

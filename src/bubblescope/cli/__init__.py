@@ -23,6 +23,7 @@ from bubblescope.cli.help_text import Spoken, lang_option, spoken, summary
 from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.machine import seldom_collect
+from bubblescope.model.memory import reuse
 from bubblescope.model.registry import Registry
 from bubblescope.model.version import __version__
 
@@ -101,6 +102,7 @@ class _Commands(click.Group):
         if cmd_name not in _START_JOBS:
             for setting, value in _OF_LIBRARIES.items():
                 os.environ.setdefault(setting, value)
+            reuse()
         command = super().get_command(ctx, cmd_name)
         if command is None and cmd_name in COMMANDS:
             command = COMMANDS[cmd_name]

@@ -12,7 +12,6 @@ from bubblescope.cli.console import Bar, err
 from bubblescope.cli.option_sections import READING, in_section
 from bubblescope.cli.option_types import NUMBERS, Parsed
 from bubblescope.cli.worker_options import chosen, with_workers
-from bubblescope.model.arrays import reuse
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
 from bubblescope.schedules import torch_csv
@@ -180,7 +179,6 @@ def read(
         engine: Where to read, if the options do not say it any more.
         options: The others.
     """
-    reuse()
     with Bar(quiet=quiet) as bar, engine or chosen(options) as workers:
         how = cast("LoadOptions", options)
         how["engine"] = workers

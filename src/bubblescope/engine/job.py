@@ -12,6 +12,7 @@ import msgspec
 
 from bubblescope.model.errors import BubblescopeError, EngineError
 from bubblescope.model.machine import seldom_collect
+from bubblescope.model.memory import reuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,8 +55,6 @@ def settings(threads: int) -> dict[str, str]:
 
 def prepare() -> None:
     """Prepare a process that does nothing but jobs: it keeps memory, and seldom looks for garbage."""
-    from bubblescope.model.arrays import reuse  # noqa: PLC0415  it loads NumPy, for which threads are set
-
     seldom_collect()
     reuse()
 

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import uuid4
 
-from bubblescope.model.arrays import give_back
+from bubblescope.model.memory import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -23,10 +23,10 @@ from bubblescope.analysis.idle.task_lengths import Lengths, Medians, Typical, le
 from bubblescope.analysis.idle.whole_run_facts import early_between
 from bubblescope.analysis.outside_passes import AWAITS_SENDS, ON_HOST, by_name, names_of
 from bubblescope.model import intervals
-from bubblescope.model.arrays import give_back
 from bubblescope.model.clock_errors import MAX_DRIFT, clock_errors
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
+from bubblescope.model.memory import give_back
 from bubblescope.model.ordering import stretches_of
 from bubblescope.model.timing import HOST
 from bubblescope.schedules.parts import Parts

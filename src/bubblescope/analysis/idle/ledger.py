@@ -30,10 +30,11 @@ from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.model import intervals
-from bubblescope.model.arrays import at_once, give_back
+from bubblescope.model.arrays import at_once
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.extents import extents
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.memory import give_back
 from bubblescope.model.timeline import TASK_SCHEMA
 
 if TYPE_CHECKING:
@@ -440,12 +441,11 @@ def _given(idle: Ints, begins: Ints, *, displaced: bool) -> Ints:
     stays in a processor's cache, and takes little memory.
 
     Args:
-        idle: How long each gap is in each replay, replays x gaps.
+        idle: How long each gap is in each replay, replays x gaps; what is returned is written over it.
         begins: The first gap of each group.
         displaced: Whether the last replay is given all by which it makes gaps longer, also what it
             makes others shorter by.
     """
-    given = np.empty_like(idle)
     edges = np.append(begins, idle.shape[1])
     bounds = [0]
     while (low := bounds[-1]) < len(begins):
@@ -455,10 +455,10 @@ def _given(idle: Ints, begins: Ints, *, displaced: bool) -> Ints:
     def share_out(groups: tuple[int, int]) -> None:
         low, high = groups
         own = slice(edges[low], edges[high])
-        given[:, own] = _shared_out(idle[:, own], edges[low : high + 1] - edges[low], displaced)
+        idle[:, own] = _shared_out(idle[:, own], edges[low : high + 1] - edges[low], displaced)
 
     at_once(share_out, list(pairwise(bounds)))
-    return given
+    return idle
 
 
 def _shared_out(idle: Ints, edges: Ints, displaced: bool) -> Ints:

@@ -36,8 +36,9 @@ from bubblescope.analysis.idle.step_groups import NOBODY, StepGroups, groups_of
 from bubblescope.analysis.idle.task_lengths import DURATION, Durations, Medians, Typical
 from bubblescope.analysis.idle.whole_run_facts import Known, Ways, still_before
 from bubblescope.analysis.pipeline_phase import pipelines, seen_by_ranks
-from bubblescope.model.arrays import A_FEW, at_once, give_back
+from bubblescope.model.arrays import A_FEW, at_once
 from bubblescope.model.extents import extents
+from bubblescope.model.memory import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -74,8 +75,7 @@ def ledger_in_turn(
         entered, stretches = Entries.of(found)
         return entered, _Sums.of(found, stretches, rows) if explained else None
 
-    # Two take more memory than one, so only what takes much time is done of two at the same time.
-    made = _of_each(parts, recognition, known, looked_at, most=A_FEW if explained else 1)
+    made = _of_each(parts, recognition, known, looked_at)
     if not made:
         return None
     entered, told = Entries.joined([entered for entered, _ in made]), None
@@ -142,7 +142,6 @@ def _of_each(
     known: Known,
     look: Callable[[Counterfactuals, Ints], _Seen],
     steps: Collection[int | None] | None = None,
-    most: int = A_FEW,
 ) -> list[_Seen]:
     """Return what is seen of what steps would have been without causes, some at a time.
 
@@ -152,7 +151,6 @@ def _of_each(
         known: What they tell each other.
         look: Looks at some, given the rows of their tasks too.
         steps: Only parts that have any of these; all if left out.
-        most: How many are looked at at the same time.
     """
     graphs: list[Graph] = []
 
@@ -166,7 +164,7 @@ def _of_each(
         graphs[:] = found.run.graph.graphs[-1:]
         return look(found, rows)
 
-    made = at_once(seen_of, parts.having(steps), most)
+    made = at_once(seen_of, parts.having(steps), A_FEW)
     give_back()
     return [one for one in made if one is not None]
 
@@ -188,7 +186,7 @@ def _known(timeline: Timeline, parts: StepGroups) -> Known | None:
         linked = Linked.of(closed(tasks), still)
         return None if linked is None else linked.ways(tasks)
 
-    ways = [one for one in map(ways_of, parts.having(None)) if one is not None]
+    ways = [one for one in at_once(ways_of, parts.having(None), A_FEW) if one is not None]
     give_back()
     return Known(still, Ways.joined(ways), Typical.of(Medians.joined(medians)))
 

@@ -25,7 +25,7 @@ from bubblescope.analysis.stragglers.slowness import (
     outliers,
     slowness,
 )
-from bubblescope.model.arrays import give_back
+from bubblescope.model.memory import give_back
 from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
 

@@ -20,7 +20,7 @@ from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why.device_findings import lost, verdict
 from bubblescope.analysis.why.findings import findings, outside, spoken_of
-from bubblescope.model.arrays import give_back
+from bubblescope.model.memory import give_back
 from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
 

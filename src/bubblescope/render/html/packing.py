@@ -12,7 +12,8 @@ import polars as pl
 
 from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
 from bubblescope.model import intervals
-from bubblescope.model.arrays import at_once, blocks_of_ranks, give_back
+from bubblescope.model.arrays import at_once, blocks_of_ranks
+from bubblescope.model.memory import give_back
 from bubblescope.model.ordering import in_order, numbered, order_of_runs, stretches
 from bubblescope.render.html import schema
 from bubblescope.render.layout import LANE_ORDER, with_rows

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bubblescope.model import language
-from bubblescope.model.arrays import give_back
 from bubblescope.model.files import replacing
+from bubblescope.model.memory import give_back
 from bubblescope.model.plain_text import inert_json, visible
 from bubblescope.model.progress import SILENT
 from bubblescope.render.html.data import Outline

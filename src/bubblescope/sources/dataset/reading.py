@@ -144,8 +144,8 @@ def _sampled(catalogue: Catalogue, steps: Sequence[int]) -> Notice:
     which = units.listed("step", list(steps))
     how = "of median length" if len(steps) == 1 else "evenly from the first to the last"
     text = (
-        f"read {len(steps)} of the dataset's {len(catalogue.steps)} steps ({which}, {how}): all of them "
-        "have more tasks than are read at once; --steps names others"
+        f"read {len(steps)} of the dataset's {len(catalogue.steps)} steps ({which}, {how}): all of "
+        "them have more tasks than are read at once; --steps names others"
     )
     return Notice("sampled-steps", text, len(catalogue.steps) - len(steps), len(catalogue.steps))
 
