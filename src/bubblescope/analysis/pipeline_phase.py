@@ -326,7 +326,8 @@ def seen_by_ranks(
 
     def seen(block: pl.DataFrame) -> list[_Seen]:
         own = block.filter(wanted)
-        return [look(own.sort("step", "rank", "start_ns"))] if own.height else []
+        # Tasks of a lane are in the order of rank and start as they are.
+        return [look(own.sort("step", maintain_order=True))] if own.height else []
 
     found = at_once(seen, list(blocks_of_ranks(tasks)), A_FEW)
     return [one for some in found for one in some]
