@@ -287,6 +287,16 @@ def gone(processes):
         time.sleep(0.1)
 
 
+def test_a_terminal_that_interrupts_the_client_interrupts_no_worker(own):
+    """Each would print where it was."""
+    [(_, group)] = own.run(group_of, [0])
+    assert group not in {0, os.getpgrp()}
+
+
+def group_of(_):
+    return os.getpgrp()
+
+
 def test_a_cluster_of_our_own_that_cannot_be_started_is_one_sentence(monkeypatch):
     monkeypatch.setattr(own_cluster.sys, "executable", shutil.which("false"))
     with pytest.raises(

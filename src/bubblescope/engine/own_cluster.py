@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -98,6 +97,7 @@ class OwnCluster:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | inherited,
+            start_new_session=True,  # what a terminal interrupts is the client, which says so
         )
         try:
             self.ready = self._begun(wanted)
@@ -140,7 +140,6 @@ class OwnCluster:
 
 def _serve() -> None:
     """Be the cluster that standard input asks for, until that ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which a terminal sends the client too, who says
     wanted = msgspec.json.decode(sys.stdin.buffer.readline(), type=Wanted)
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what workers print is no answer
