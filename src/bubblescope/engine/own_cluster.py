@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import dask
 import msgspec
@@ -24,10 +24,8 @@ from distributed import LocalCluster, Security
 from distributed.core import Status
 
 from bubblescope.engine.job import settings
+from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import EngineError, reason
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _LOOK_S: Final = 2.0
 """How often to see whether workers are gone for good."""
@@ -78,10 +76,14 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class OwnCluster:
-    """The process of a cluster, as its client sees it; as a context, it ends with that.
+    """The process of a cluster, as its client sees it.
 
     Args:
         wanted: What cluster.
+
+    Attributes:
+        process: It.
+        ready: Where the cluster is.
 
     Raises:
         EngineError: It cannot be started.
@@ -105,12 +107,6 @@ class OwnCluster:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _begun(self, wanted: Wanted) -> Ready:
         assert self.process.stdin is not None  # noqa: S101
         assert self.process.stdout is not None  # noqa: S101
@@ -120,7 +116,7 @@ class OwnCluster:
         said = self.process.stdout.readline()
         if not said:
             raise EngineError(f"its process ended with {self.process.wait()}")
-        ready = msgspec.json.decode(said, type=Ready)
+        ready = msgspec.json.decode(said, type=prepared(Ready))
         if ready.problem:
             raise EngineError(ready.problem)
         return ready
@@ -140,7 +136,7 @@ class OwnCluster:
 
 def _serve() -> None:
     """Be the cluster that standard input asks for, until that ends."""
-    wanted = msgspec.json.decode(sys.stdin.buffer.readline(), type=Wanted)
+    wanted = msgspec.json.decode(sys.stdin.buffer.readline(), type=prepared(Wanted))
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what workers print is no answer
     ended = threading.Event()
