@@ -1,0 +1,54 @@
+"""What the C library does with memory that was freed; the allocator of Polars is its own."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def reuse() -> None:
+    """Let large arrays lie where others were, for the rest of the process, until `give_back`.
+
+    Else glibc asks the system for the memory of each and returns it with the array, and a third of all
+    pages of a large run are made and cleared again for that. And each thread would keep what it has
+    freed for itself: so it is for processes that are ours alone, and before they have threads.
+    """
+    if (options := _of_glibc("mallopt")) is not None:
+        for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            options(option, _LARGE)
+        options(_TOP_PAD, _AT_ONCE)
+        options(_ARENA_MAX, 1)
+
+
+_TRIM_THRESHOLD: Final = -1
+_TOP_PAD: Final = -2
+_MMAP_THRESHOLD: Final = -3
+_ARENA_MAX: Final = -8
+"""Options of `mallopt` as malloc.h numbers them."""
+_LARGE: Final = 128 << 20
+_AT_ONCE: Final = 16 << 20
+"""Bytes above which an array has memory of its own, and by which the memory of the others grows."""
+
+
+def give_back() -> None:
+    """Return to the system what arrays took that are gone, before more is needed of another kind.
+
+    glibc keeps it, in case as much is asked for again: after the many arrays of a large run, nearly as
+    much as is in use. Looking for it takes some milliseconds.
+    """
+    if (trim := _of_glibc("malloc_trim")) is not None:
+        trim(0)
+
+
+@cache
+def _of_glibc(name: str) -> Callable[..., int] | None:
+    """Return a function of glibc's allocator; None where there is another C library."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # noqa: PLC0415  commands that start at once ask for no memory
+
+    return getattr(ctypes.CDLL(None), name, None)
