@@ -886,7 +886,7 @@ def test_report_why_and_stragglers_look_at_large_datasets_in_pieces(tmp_path, mo
     parts = called("stragglers", root, "--json", "-q", cwd=tmp_path)
     assert parts.stdout == as_json.stdout
     few = called("whatif", root, "--stage", "1=1.2", cwd=tmp_path)
-    assert "of the dataset's 6 steps, 3 were read" in " ".join(few.stderr.split())
+    assert "read 3 of the dataset's 6 steps" in " ".join(few.stderr.split())
 
 
 def test_workers_that_are_asked_for_look_at_small_datasets_too(tmp_path, monkeypatch):
@@ -980,5 +980,5 @@ def test_a_page_of_a_large_dataset_shows_the_median_step_and_the_odd_ranks(tmp_p
     made = called("view", root, "--no-open", "-o", tmp_path / "x.html", cwd=tmp_path)
     said = " ".join(made.stderr.split())
     assert made.returncode == 0, made.stderr
-    assert "of the dataset's 5 steps, 1 were read" in said
+    assert "read 1 of the dataset's 5 steps" in said
     assert re.search(r"8 of 16 ranks are shown: odd rank \d+, their pipelines, and others", said)

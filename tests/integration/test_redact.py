@@ -21,7 +21,7 @@ import bubblescope
 from answers import QUESTIONS, answered, ordered, restored
 from bubblescope import Timeline, sources
 from bubblescope.analysis.redaction import Pseudonyms, redacted
-from bubblescope.analysis.redaction.vocabulary import own_words, public_words
+from bubblescope.analysis.redaction.vocabulary import own_texts, own_words, public_words
 from bubblescope.cli import cli
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline_tables import TABLES
@@ -153,6 +153,13 @@ def shared_traces():
 )
 def test_every_answer_of_a_shared_trace_is_the_same(tmp_path, source):
     same_answers(source, tmp_path, QUESTIONS[:-1])  # the last takes most of the time
+
+
+def test_what_packages_say_by_themselves_is_ours_as_what_their_modules_say():
+    assert {
+        "clocks-aligned",
+        "ignored-files",
+    } <= own_texts()  # codes of warnings, which answers ask for
 
 
 def test_no_text_of_the_model_can_be_read():

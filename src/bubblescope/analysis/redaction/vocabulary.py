@@ -18,6 +18,7 @@ from bubblescope import clocks, model, names, recording, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 _PUBLIC: Final = Path(__file__).with_name("public_words.txt")
@@ -67,18 +68,23 @@ def _words(packages: Iterable[ModuleType]) -> frozenset[str]:
 def _texts(packages: Iterable[ModuleType]) -> Iterator[str]:
     """Return the texts that stand in the code of packages, whose modules are not run for that."""
     for package in packages:
+        yield from _module(package.__spec__, package.__name__)
         yield from _modules(package.__path__)
 
 
 def _modules(paths: Iterable[str]) -> Iterator[str]:
     for one in pkgutil.iter_modules(paths):
         spec = one.module_finder.find_spec(one.name, None)
-        if spec is None or not isinstance(spec.loader, InspectLoader):
-            continue
-        if (code := spec.loader.get_code(one.name)) is not None:
-            yield from _constants(code)
-        if one.ispkg:
+        yield from _module(spec, one.name)
+        if one.ispkg and spec is not None:
             yield from _modules(spec.submodule_search_locations or ())
+
+
+def _module(spec: ModuleSpec | None, name: str) -> Iterator[str]:
+    if spec is None or not isinstance(spec.loader, InspectLoader):
+        return
+    if (code := spec.loader.get_code(name)) is not None:
+        yield from _constants(code)
 
 
 def _constants(code: CodeType) -> Iterator[str]:
