@@ -52,8 +52,8 @@ FEW = [("info",), ("info", "--json"), ("names",), ("report", "--json")]
 FILES = [name for name in FORMATS if name not in {"parquet", "perfetto-tar"}]
 """Formats whose files are read by people or by other programs; Parquet keeps the text as it is, and the
 profiler's own traces in an archive do."""
-COMPRESSED = re.compile(rb"IDAT.*?(?=....IEND|....IDAT)|(?<=stream\n).*?(?=endstream)", re.DOTALL)
-"""Pixels of PNG and streams of PDF, in which any bytes may stand by chance."""
+COMPRESSED = re.compile(rb"IDAT.*?(?=....IEND|....IDAT)|(?<=stream\n)x.*?(?=endstream)", re.DOTALL)
+"""Pixels of PNG and zlib's streams in PDF, in which any bytes may stand by chance."""
 TEXTLESS = {"paddle", "paddle_dygraph", "primus", "job_trace"}
 """Formats of whose text nothing is shown: it says what is what, or it is no trace of theirs."""
 

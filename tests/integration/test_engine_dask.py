@@ -39,6 +39,7 @@ from places import ROOT
 pytest.importorskip("distributed")
 
 import dask
+import msgspec
 import yaml
 from distributed import Client, LocalCluster, Security
 from distributed.scheduler import KilledWorker
@@ -295,6 +296,19 @@ def test_a_terminal_that_interrupts_the_client_interrupts_no_worker(own):
 
 def group_of(_):
     return os.getpgrp()
+
+
+@pytest.mark.parametrize("asked", [b"", msgspec.json.encode(WANTED) + b"\n"])
+def test_a_cluster_whose_client_is_gone_before_it_is_there_ends_without_a_word(asked):
+    process = subprocess.Popen(
+        [sys.executable, "-m", own_cluster.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    _, said = process.communicate(asked, timeout=120)
+    assert (process.returncode, said) == (0, b"")
 
 
 def test_a_cluster_of_our_own_that_cannot_be_started_is_one_sentence(monkeypatch):

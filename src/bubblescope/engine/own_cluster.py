@@ -136,22 +136,29 @@ class OwnCluster:
 
 def _serve() -> None:
     """Be the cluster that standard input asks for, until that ends."""
-    wanted = msgspec.json.decode(sys.stdin.buffer.readline(), type=prepared(Wanted))
-    answer = os.fdopen(os.dup(1), "wb")
+    asked = sys.stdin.buffer.readline()
+    if not asked:
+        return
+    wanted = msgspec.json.decode(asked, type=prepared(Wanted))
+    answers = os.dup(1)
     os.dup2(2, 1)  # what workers print is no answer
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
     try:
         cluster = _started(wanted)
     except (OSError, RuntimeError) as error:
-        answer.write(msgspec.json.encode(Ready(problem=reason(error))) + b"\n")
-        answer.close()
+        _answer(answers, Ready(problem=reason(error)))
         return
     with cluster:
-        answer.write(msgspec.json.encode(_ready(cluster)) + b"\n")
-        answer.close()
+        _answer(answers, _ready(cluster))
         while not ended.wait(_LOOK_S):
             cluster.mend(wanted.workers)
+
+
+def _answer(stream: int, ready: Ready) -> None:
+    # A client that was interrupted meanwhile, or killed, hears nothing.
+    with suppress(BrokenPipeError), open(stream, "wb") as answer:
+        answer.write(msgspec.json.encode(ready) + b"\n")
 
 
 def _wait_for_end(ended: threading.Event) -> None:
