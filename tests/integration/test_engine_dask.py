@@ -222,6 +222,18 @@ def test_a_cluster_of_our_own_looks_after_its_workers(own):
     assert sorted(own.run(square, range(20))) == [(number, number**2) for number in range(20)]
 
 
+def test_a_cluster_of_our_own_shows_nothing_of_itself_also_once_a_worker_was_replaced(own):
+    """Pages ask nobody who he is, and to look what a worker does takes a part of its time."""
+    for _ in range(2):
+        assert {shown for _, shown in own.run(shows, range(4))} == {(0, False)}
+        own._client.run_on_scheduler(close_all)
+
+
+def shows(_):
+    pages, watched = "distributed.worker.http.routes", "distributed.worker.profile.enabled"
+    return len(dask.config.get(pages)), dask.config.get(watched)
+
+
 async def close_all(dask_scheduler):
     from distributed import SpecCluster
 

@@ -40,11 +40,14 @@ _GONE: Final = {Status.closed, Status.failed}
 _ALLOWED_DEATHS: Final = 1
 """Of workers that a job was given to; then the client tries it alone."""
 
-_NO_PAGES: Final[dict[str, list[str]]] = {
+_UNSEEN: Final[dict[str, Any]] = {
+    # What it tells over HTTP, which asks nobody who he is.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
+    # Who looks a hundred times a second what each worker is doing takes a twentieth of its time.
+    "distributed.worker.profile.enabled": False,
 }
-"""What a cluster tells over HTTP, which asks nobody who he is."""
+"""Settings of Dask by which a cluster shows nothing of itself: nobody is there to see it."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -144,15 +147,16 @@ def _serve() -> None:
     os.dup2(2, 1)  # what workers print is no answer
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
-    try:
-        cluster = _started(wanted)
-    except (OSError, RuntimeError) as error:
-        _answer(answers, Ready(problem=reason(error)))
-        return
-    with cluster:
-        _answer(answers, _ready(cluster))
-        while not ended.wait(_LOOK_S):
-            cluster.mend(wanted.workers)
+    with dask.config.set(_UNSEEN):  # also workers that replace others later
+        try:
+            cluster = _started(wanted)
+        except (OSError, RuntimeError) as error:
+            _answer(answers, Ready(problem=reason(error)))
+            return
+        with cluster:
+            _answer(answers, _ready(cluster))
+            while not ended.wait(_LOOK_S):
+                cluster.mend(wanted.workers)
 
 
 def _answer(stream: int, ready: Ready) -> None:
@@ -191,19 +195,18 @@ class _Cluster(LocalCluster):  # type: ignore[misc]  # which is Any to mypy
 
 
 def _started(wanted: Wanted) -> _Cluster:
-    with dask.config.set(_NO_PAGES):
-        return _Cluster(
-            n_workers=wanted.workers,
-            threads_per_worker=1,
-            memory_limit=wanted.memory or "auto",
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",  # else old ones listen to anybody
-            security=Security.temporary(),
-            silence_logs=logging.CRITICAL,
-            scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS, "dashboard": False},
-            env=settings(wanted.threads),
-        )
+    return _Cluster(
+        n_workers=wanted.workers,
+        threads_per_worker=1,
+        memory_limit=wanted.memory or "auto",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",  # else old ones listen to anybody
+        security=Security.temporary(),
+        silence_logs=logging.CRITICAL,
+        scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS, "dashboard": False},
+        env=settings(wanted.threads),
+    )
 
 
 def _ready(cluster: _Cluster) -> Ready:
