@@ -5,14 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
-import numpy as np
-
 from bubblescope.render.html.serve.server import Server
+from page_tables import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,16 +61,10 @@ def unpacked(content: bytes):
     size = int.from_bytes(content[:4], "little")
     head = json.loads(content[4 : 4 + size])
     at = 4 + size
-    types = {"u8": "u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
     tables = {}
-    for name, columns in head["columns"].items():
-        buffer = zlib.decompress(content[at : at + head["sizes"][name]])
-        at += head["sizes"][name]
-        offset, table = 0, {}
-        for column in columns:
-            dtype = np.dtype(types[column["type"]])
-            table[column["name"]] = np.frombuffer(buffer, dtype, column["length"], offset)
-            offset += -(-column["length"] * dtype.itemsize // 8) * 8
-        tables[name] = table
+    for name, described in head["columns"].items():
+        size = head["sizes"][name]
+        tables[name] = columns(content[at : at + size], described)
+        at += size
     assert at == len(content)
     return head, tables

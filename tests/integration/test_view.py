@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import json
 import re
-import zlib
 
 import numpy as np
 import polars as pl
@@ -24,6 +23,7 @@ from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
 from injected import Fault, Job
+from page_tables import columns
 from places import ROOT
 from synthetic import empty, hostile, one_f_one_b
 from viewing import WRITTEN, screen, state, until
@@ -390,14 +390,7 @@ def test_the_page_is_self_contained_and_may_load_nothing():
 def unpacked(page: str, head: dict, table: str) -> dict[str, np.ndarray]:
     """Return the columns of a table of the page."""
     blob = re.search(rf'id="{table}"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
-    data = zlib.decompress(base64.b64decode(blob))
-    types = {"u8": "u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
-    columns, offset = {}, 0
-    for column in head["columns"][table]:
-        array = np.frombuffer(data, types[column["type"]], column["length"], offset)
-        columns[column["name"]] = array.astype(np.int64)
-        offset += -(-array.nbytes // 8) * 8
-    return columns
+    return columns(base64.b64decode(blob), head["columns"][table])
 
 
 def test_every_time_survives_the_way_into_the_page():

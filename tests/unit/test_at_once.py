@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from contextvars import ContextVar
 
 import pytest
 
 from bubblescope.model import arrays
-from bubblescope.model.arrays import at_once
+from bubblescope.model.arrays import at_once, both, in_turn
 
 ASKED: ContextVar[str] = ContextVar("asked", default="nobody")
 
@@ -60,3 +61,57 @@ def test_a_failure_is_that_of_who_asked():
 
     with pytest.raises(ValueError, match="item 2"):
         at_once(work, range(4))
+
+
+def test_two_different_things_can_be_asked_for():
+    together = threading.Barrier(2, timeout=10)
+
+    def met(said):
+        together.wait()
+        return said
+
+    assert both(lambda: met("one"), lambda: met(2)) == ("one", 2)
+
+
+@pytest.mark.parametrize("cores", [1, 4])
+def test_items_are_asked_for_while_others_are_worked_on(monkeypatch, cores):
+    monkeypatch.setattr(arrays, "cores", lambda: cores)
+    later = threading.Event()
+
+    def items():
+        yield 0
+        later.set()
+        yield from range(1, 6)
+
+    def work(item):
+        assert item or cores == 1 or later.wait(10)
+        return item * item
+
+    assert list(in_turn(work, items(), 2)) == [item * item for item in range(6)]
+
+
+class Thing:
+    pass
+
+
+def test_no_more_items_are_there_than_may_be():
+    there = []
+
+    def items():
+        for _ in range(20):
+            there.append(weakref.ref(thing := Thing()))
+            assert sum(one() is not None for one in there) <= 3
+            yield thing
+            del thing
+
+    assert len(list(in_turn(lambda _: None, items(), 3))) == 20
+
+
+def test_a_failure_in_their_turn_is_that_of_who_asked():
+    def work(item):
+        if item == 2:
+            raise ValueError(f"item {item}")
+        return item
+
+    with pytest.raises(ValueError, match="item 2"):
+        list(in_turn(work, range(9), 2))

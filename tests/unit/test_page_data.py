@@ -450,9 +450,60 @@ def test_the_command_refuses_what_it_cannot_show(run, tmp_path, asked, words):
 
 @pytest.mark.parametrize("size", [0, 1, packing._PIECE, packing._PIECE + 1, 3 * packing._PIECE])
 def test_large_tables_are_compressed_in_pieces_that_are_one_stream(size):
-    data = np.random.default_rng(size).integers(0, 7, size, np.uint8).tobytes()
+    data = memoryview(np.random.default_rng(size).integers(0, 7, size, np.uint8))
     assert zlib.decompress(packing.deflated([data], 4)) == data
-    assert zlib.decompress(packing.deflated([data[:5], b"", data[5:]], 4)) == data
+    assert zlib.decompress(packing.deflated([data[:5], memoryview(b""), data[5:]], 4)) == data
+    assert zlib.decompress(packing.deflated([data[:9], data, data[:9]], 1)) == bytes(
+        [*data[:9], *data, *data[:9]]
+    )
+
+
+def _bytes(kind: str) -> np.ndarray:
+    random, count = np.random.default_rng(3), 2 * packing._APART
+    return {
+        "what no two have in common": random.integers(0, 256, count, np.uint8),
+        "few values in any order": random.integers(0, 40, count, np.uint8),
+        "the same again and again": np.tile(random.integers(0, 256, 999, np.uint8), 600)[:count],
+        "one value": np.full(count, 7, np.uint8),
+        "what is alike only now and then": np.where(
+            np.arange(count) % 2048 < 1024, random.integers(0, 256, count, np.uint8), 0
+        ).astype(np.uint8),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        ("what no two have in common", (0, zlib.Z_DEFAULT_STRATEGY)),
+        ("few values in any order", (1, zlib.Z_HUFFMAN_ONLY)),
+        ("the same again and again", (1, zlib.Z_DEFAULT_STRATEGY)),
+        ("one value", (1, zlib.Z_DEFAULT_STRATEGY)),
+        ("what is alike only now and then", (1, zlib.Z_DEFAULT_STRATEGY)),
+    ],
+)
+def test_each_sort_of_bytes_is_compressed_as_suits_it(kind, way):
+    data = memoryview(_bytes(kind))
+    assert packing._suited(data, 1) == way
+    packed = packing.deflated([data], 1)
+    assert zlib.decompress(packed) == data
+    assert len(packed) <= packing._AS_GOOD * len(zlib.compress(data, 1))
+
+
+def test_bytes_of_one_kind_are_compressed_apart_from_others():
+    noise, alike = (
+        memoryview(_bytes(kind)) for kind in ("what no two have in common", "one value")
+    )
+    assert [len(piece) for piece in packing._pieces([noise, alike])] == [len(noise), len(alike)]
+    assert len(packing.deflated([noise, alike], 1)) < len(noise) + len(alike) // 100
+
+
+def test_the_lowest_bytes_of_all_numbers_come_first():
+    data, columns = packing.packed([pl.Series("a", [1, 256, 513]), pl.Series("b", [3])])
+    assert zlib.decompress(data) == bytes([1, 0, 1, 0, 1, 2, 0, 0, 3, *bytes(7)])
+    assert [(one.name, one.type, one.length) for one in columns] == [
+        ("a", "i16", 3),
+        ("b", "u8", 1),
+    ]
 
 
 def test_the_page_that_is_written_is_the_one_that_is_returned(tmp_path):

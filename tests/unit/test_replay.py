@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 
 import numpy as np
@@ -70,6 +71,26 @@ def test_large_graphs_are_replayed_by_depth_where_they_are_wide(p, m, copies, wi
     start, _ = Graph(copies * len(plan), both).run(lengths.ravel())
     alone = Graph(len(plan), edges_of(plan)[0])
     assert start.tolist() == [at for row in lengths for at in alone.run(row)[0].tolist()]
+
+
+def test_of_two_threads_one_replays_after_the_other():
+    """Else each waits for the other in every small operation."""
+    plan, copies = generate("1f1b", devices=4, microbatches=64), 16
+    source, target = edges_of(plan)[0]
+    shift = np.repeat(np.arange(copies) * len(plan), len(source))
+    graph = Graph(
+        copies * len(plan), Edges(np.tile(source, copies) + shift, np.tile(target, copies) + shift)
+    )
+    lengths = np.arange(graph.count)
+    alone = graph.run(lengths)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(graph.run(lengths)))
+    with levels._alone:
+        thread.start()
+        thread.join(0.2)
+        assert not found
+    thread.join(10)
+    assert all((one == other).all() for one, other in zip(alone, found[0], strict=True))
 
 
 @given(st.integers(1, 6), st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(0, 99))

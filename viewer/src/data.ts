@@ -143,15 +143,23 @@ export interface Data {
   communication: Communication;
 }
 
-/** Cut a buffer into its columns. Each begins at a multiple of eight bytes. */
+/** Cut a buffer into its columns. Each begins at a multiple of eight bytes, and all lowest bytes of its numbers come first. */
 export function cut(buffer: ArrayBuffer, columns: Column[]): Record<string, Numbers> {
   const found: Record<string, Numbers> = {};
   let offset = 0;
   for (const { name, type, length } of columns) {
-    found[name] = new ARRAYS[type](buffer, offset, length);
-    offset += Math.ceil((length * ARRAYS[type].BYTES_PER_ELEMENT) / 8) * 8;
+    const numbers = new ARRAYS[type](length);
+    join(new Uint8Array(buffer, offset, numbers.byteLength), new Uint8Array(numbers.buffer), numbers.BYTES_PER_ELEMENT);
+    found[name] = numbers;
+    offset += Math.ceil(numbers.byteLength / 8) * 8;
   }
   return found;
+}
+
+/** Put the bytes of each number together, of which all first ones came first, then all second ones, and so on. */
+function join(from: Uint8Array, to: Uint8Array, size: number): void {
+  let next = 0;
+  for (let first = 0; first < size; first++) for (let at = first; at < to.length; at += size) to[at] = from[next++]!;
 }
 
 /** Turn gaps between starts, which restart in every row, and lengths into starts and ends. */

@@ -17,12 +17,15 @@ type Column = Head["columns"]["tasks"][number];
 
 const ARRAYS = { u8: Uint8Array, i16: Int16Array, i32: Int32Array, u32: Uint32Array, f64: Float64Array };
 
-/** Columns one after the other, each padded to eight bytes, as the page is given them. */
+/** Columns one after the other, each padded to eight bytes, first bytes before second ones, as the page is given them. */
 function packed(columns: Record<string, [type: Column["type"], values: number[]]>): {
   buffer: ArrayBuffer;
   columns: Column[];
 } {
-  const parts = Object.values(columns).map(([type, values]) => new Uint8Array(ARRAYS[type].from(values).buffer));
+  const parts = Object.values(columns).map(([type, values]) => {
+    const numbers = values.map((value) => [...new Uint8Array(ARRAYS[type].of(value).buffer)]);
+    return (numbers[0] ?? []).flatMap((_, at) => numbers.map((bytes) => bytes[at]!));
+  });
   const bytes = parts.flatMap((part) => [...part, ...new Array<number>((8 - (part.length % 8)) % 8).fill(0)]);
   const named = Object.entries(columns).map(([name, [type, values]]) => ({ name, type, length: values.length }));
   return { buffer: Uint8Array.from(bytes).buffer, columns: named };

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -16,6 +17,7 @@ from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.standard_questions import LARGE, Questions
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
+from bubblescope.model.arrays import both
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
@@ -25,8 +27,11 @@ from bubblescope.model.progress import SILENT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from typing_extensions import Self
+
     from bubblescope.analysis.compare import Comparison
     from bubblescope.analysis.device_budget import Budget
+    from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.pairing import Pairing
     from bubblescope.analysis.picture_data import Reference
     from bubblescope.analysis.prediction import Prediction
@@ -164,17 +169,21 @@ class View(msgspec.Struct, frozen=True, eq=False):
             overlays[AGAINST] = other.pairing.timeline
         progress.begin("summing up")
         answers = questions.standard()
-        verdict = Verdict.of(timeline, known, also).with_schedule(known.recognition, answers)
+
+        def judged() -> Verdict:
+            return Verdict.of(timeline, known, also).with_schedule(known.recognition, answers)
+
+        verdict, sums = both(judged, partial(_Sums.of, timeline, known.ledger))
         give_back()
         return cls(
             timeline=timeline,
             study=known,
             prediction=prediction,
             overlays=overlays,
-            links=links_of(timeline),
-            phases=phases(timeline.tasks),
-            spread=spread_of(timeline.tasks),
-            alike=alike(timeline, known.ledger),
+            links=sums.links,
+            phases=sums.phases,
+            spread=sums.spread,
+            alike=sums.alike,
             verdict=verdict,
             questions=questions,
             answers=answers,
@@ -184,6 +193,21 @@ class View(msgspec.Struct, frozen=True, eq=False):
             against=other,
             devices=None if known.pipelined else budget(timeline),
         )
+
+
+class _Sums(NamedTuple):
+    """What is seen of the tasks of a run, whatever they come to; as of `View`."""
+
+    links: pl.DataFrame
+    phases: pl.DataFrame
+    spread: pl.DataFrame
+    alike: Alike
+
+    @classmethod
+    def of(cls, timeline: Timeline, ledger: Ledger | None) -> Self:
+        """Look at the tasks of a run that has this ledger."""
+        tasks = timeline.tasks
+        return cls(links_of(timeline), phases(tasks), spread_of(tasks), alike(timeline, ledger))
 
 
 def _answer(known: Study, questions: Questions, question: Question) -> Prediction:

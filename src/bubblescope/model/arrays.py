@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections import deque
 from contextvars import copy_context
 from threading import local
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -13,12 +15,14 @@ from numpy.typing import NDArray
 from bubblescope.model.machine import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import ThreadPoolExecutor
 
     import polars as pl
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_Other = TypeVar("_Other")
 
 Ints = NDArray[np.signedinteger[Any]]  # times and counts are 64 bits wide
 Floats = NDArray[np.float64]
@@ -84,21 +88,70 @@ def at_once(
         items: The items.
         most: How many may be worked on at once, where each takes much memory.
     """
-    allowed = os.environ.get("POLARS_MAX_THREADS", "")
-    available = getattr(_own, "threads", None) or min(
-        int(allowed) if allowed.isdecimal() else cores(), cores()
-    )
-    workers = min(len(items), available if most is None else most, available)
+    workers = _threads_for(len(items), most)
     if workers < 2:
         return [work(item) for item in items]
+    with _pool(workers) as pool:
+        return list(pool.map(_as_asked(work), items))
+
+
+def both(one: Callable[[], _Result], other: Callable[[], _Other]) -> tuple[_Result, _Other]:
+    """Return what two functions return, which are called `at_once`."""
+    found: list[Any] = at_once(lambda work: work(), [one, other])
+    return found[0], found[1]
+
+
+def in_turn(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], most: int
+) -> Iterator[_Result]:
+    """Yield what some work makes of each item, as `at_once` does, of items that take time to be there.
+
+    While some are worked on, the next are asked for.
+
+    Args:
+        work: The work.
+        items: The items.
+        most: How many may be there at once.
+    """
+    workers = _threads_for(most)
+    if workers < 2:
+        yield from map(work, items)
+        return
+    with _pool(workers) as pool:
+        work, waiting = _as_asked(work), deque[Any]()
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            del item
+            if len(waiting) == most:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _threads_for(count: int, most: int | None = None) -> int:
+    """Return how many threads are to work on so many items, or on fewer of them at once."""
+    allowed = os.environ.get("POLARS_MAX_THREADS", "")
+    available: int = getattr(_own, "threads", None) or min(
+        int(allowed) if allowed.isdecimal() else cores(), cores()
+    )
+    return min(count, available if most is None else most, available)
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none
 
-    def start() -> None:
-        _own.threads = available // workers
+    share = _threads_for(sys.maxsize) // workers
 
-    with ThreadPoolExecutor(workers, initializer=start) as pool:
-        asking = copy_context()  # which one thread at a time may be in, so that each gets a copy
-        return list(pool.map(lambda item: asking.copy().run(work, item), items))
+    def start() -> None:
+        _own.threads = share
+
+    return ThreadPoolExecutor(workers, initializer=start)
+
+
+def _as_asked(work: Callable[[_Item], _Result]) -> Callable[[_Item], _Result]:
+    """Return the work, such that it sees the context variables of the thread that asks."""
+    asking = copy_context()  # which one thread at a time may be in, so that each gets a copy
+    return lambda item: asking.copy().run(work, item)
 
 
 _own: Final = local()

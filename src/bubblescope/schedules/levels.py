@@ -10,12 +10,16 @@ Many replays of a graph that is not wide are as well done a depth at a time, all
 
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from typing_extensions import Self
 
     from bubblescope.model.arrays import Ints
@@ -33,6 +37,14 @@ _WIDE: Final = 16
 
 _PATIENCE: Final = 256
 """Depths after which a graph is given up if it has not been wide so far."""
+
+
+_NARROW: Final = 4096
+"""Operations at one depth, in the mean, below which a replay goes through all depths `_alone`."""
+
+_alone: Final = threading.Lock()
+"""NumPy lets other threads run during each of its small operations. If these replay too, they wait for
+each other all the time, and two of them take longer than one after the other."""
 
 
 class Taken(Protocol):
@@ -85,8 +97,14 @@ class Levels:
         self.place = np.empty(len(order), np.int64)
         self.place[order] = np.arange(len(order))
         self._bounds = bounds
-        self._edges = len(source)
         self._sources, self._edge_at = slots(self.place, source, target)
+        # Of what is deeper than the first, slot 0 is never empty: there is an end in it.
+        self._depths = [
+            (low, high, tuple(row[low:high] for row in self._sources) if low else ())
+            for low, high in pairwise(bounds)
+        ]
+        narrow = len(order) < _NARROW * len(self._depths)
+        self._turn: AbstractContextManager[Any] = _alone if narrow else nullcontext()
 
     @classmethod
     def of(cls, count: int, source: Ints, target: Ints, *, replays: int = 1) -> Self | None:
@@ -144,21 +162,21 @@ class Levels:
         ends = np.empty(len(order) + 1, np.int64)
         ends[-1] = NEVER
         begins, others = np.empty((2, self.widest), np.int64)
-        for low, high in pairwise(self._bounds):
-            begin, other = begins[: high - low], others[: high - low]
-            if not low:  # what waits for nothing
-                begin[:] = 0
-            # Of what is deeper, the first slot is never empty: there is an end in it.
-            for slot, sources in enumerate(self._sources if low else ()):
-                arrival, late = other if slot else begin, delays.rows[slot]
-                # Index -1 wraps around to the end of nothing.
-                np.take(ends, sources[low:high], out=arrival, mode="wrap")
-                if late is not None:
-                    arrival += late[low:high]
-                if slot:
-                    np.maximum(begin, other, out=begin)
-            np.maximum(begin, 0 if earliest is None else earliest[low:high], out=begin)
-            np.add(begin, duration[low:high], out=ends[low:high])
+        with self._turn:
+            for low, high, sources in self._depths:
+                begin, other = begins[: high - low], others[: high - low]
+                if not low:  # what waits for nothing
+                    begin[:] = 0
+                for slot, places in enumerate(sources):
+                    arrival, late = other if slot else begin, delays.rows[slot]
+                    # Index -1 wraps around to the end of nothing.
+                    ends.take(places, out=arrival, mode="wrap")
+                    if late is not None:
+                        arrival += late[low:high]
+                    if slot:
+                        np.maximum(begin, other, out=begin)
+                np.maximum(begin, 0 if earliest is None else earliest[low:high], out=begin)
+                np.add(begin, duration[low:high], out=ends[low:high])
         found = np.empty(len(order), np.int64)
         found[order] = ends[:-1]
         return found

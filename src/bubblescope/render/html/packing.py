@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from itertools import islice
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
 from bubblescope.model import intervals
-from bubblescope.model.arrays import at_once, blocks_of_ranks
+from bubblescope.model.arrays import A_FEW, at_once, blocks_of_ranks, in_turn
 from bubblescope.model.memory import give_back
 from bubblescope.model.ordering import in_order, numbered, order_of_runs, stretches
 from bubblescope.render.html import schema
@@ -63,7 +63,19 @@ GAPS: Final[dict[str, Any]] = {
     "root": pl.Int32,
 }
 _PIECE: Final = 1 << 22
-"""Bytes that are compressed at once."""
+"""Bytes that are compressed at once, at most."""
+
+_APART: Final = 1 << 18
+"""Bytes of one kind from which on they are compressed apart from others."""
+
+_SAMPLE: Final = 1 << 15
+"""Bytes in the middle of a piece that tell how best to compress it: as far as deflate looks back."""
+
+_HARDLY: Final = 0.93
+"""What of its size a sample keeps from which on compressing is not worth the time."""
+
+_AS_GOOD: Final = 1.02
+"""How many times as large what takes half the time may be."""
 
 _WHOLE: Final = 3 << 20
 """Bytes that are written in base64 at once: threes, so that only the last are filled up."""
@@ -87,7 +99,8 @@ class Packed(NamedTuple):
     """A table in little space, and what is needed to read it.
 
     Attributes:
-        data: All columns one after the other, each padded to eight bytes; compressed by deflate.
+        data: All columns one after the other, each padded to eight bytes; compressed by deflate. Of
+            numbers of several bytes, the lowest of all come first, then the second ones, and so on.
         columns: Name, type and length of each.
     """
 
@@ -103,10 +116,12 @@ class Packed(NamedTuple):
 def packed(table: pl.DataFrame | Iterable[pl.Series], effort: int = 1) -> Packed:
     """Pack columns of numbers, whole ones each in the smallest type that holds it.
 
+    The higher bytes of most numbers are alike, and the lower ones are not: so they travel apart, as
+    Blosc's shuffle does it, and each is compressed as suits it, in half the time and to less.
+
     Args:
         table: The columns; those that are made one after the other need not all be there at once.
-        effort: How hard to compress, from 1 to 9. Of a million tasks, 4 takes half as long again as 1,
-            for 6 % less, and 6 more than three times as long, for 8 % less.
+        effort: How hard to compress, from 1 to 9.
     """
     columns: list[schema.Column] = []
 
@@ -115,9 +130,10 @@ def packed(table: pl.DataFrame | Iterable[pl.Series], effort: int = 1) -> Packed
             values = column.to_numpy()
             code, dtype = _smallest(values)
             columns.append(schema.Column(name=column.name, type=code, length=len(values)))
-            part = np.ascontiguousarray(values, dtype).view(np.uint8).data
-            yield part
-            yield memoryview(bytes(-len(part) % 8))
+            of_each = np.ascontiguousarray(values, dtype).view(np.uint8)
+            planes = np.ascontiguousarray(of_each.reshape(-1, dtype().itemsize).T)
+            yield from (plane.data for plane in planes)
+            yield memoryview(bytes(-planes.size % 8))
 
     return Packed(deflated(parts(), effort), columns)
 
@@ -135,33 +151,54 @@ def deflated(parts: Iterable[memoryview], effort: int) -> bytes:
     """
     checksum, body = 1, [zlib.compress(b"", effort)[:2]]
 
-    def squeezed(piece: memoryview) -> bytes:
-        stream = zlib.compressobj(effort, wbits=-zlib.MAX_WBITS)
-        return stream.compress(piece) + stream.flush(zlib.Z_SYNC_FLUSH)
-
-    pieces = _pieces(parts)
-    while some := list(islice(pieces, _AHEAD)):
-        body += at_once(squeezed, some)
-        for piece in some:
+    def added_up() -> Iterator[memoryview]:
+        nonlocal checksum
+        for piece in _pieces(parts):
             checksum = zlib.adler32(piece, checksum)
+            yield piece
+
+    body += in_turn(lambda piece: _squeezed(piece, *_suited(piece, effort)), added_up(), _AHEAD)
     return b"".join([*body, _LAST, checksum.to_bytes(4, "big")])
 
 
+def _squeezed(piece: memoryview, effort: int, strategy: int) -> bytes:
+    stream = zlib.compressobj(effort, wbits=-zlib.MAX_WBITS, strategy=strategy)
+    return stream.compress(piece) + stream.flush(zlib.Z_SYNC_FLUSH)
+
+
+def _suited(piece: memoryview, effort: int) -> tuple[int, int]:
+    """Return with which effort and strategy of zlib to compress a piece, as a sample of it tells.
+
+    What hardly shrinks stays as it is; where nothing comes again, it is not looked for.
+    """
+    usual = effort, zlib.Z_DEFAULT_STRATEGY
+    if len(piece) < _APART:
+        return usual
+    middle = len(piece) // 2
+    sample = piece[middle : middle + _SAMPLE]
+    size = len(_squeezed(sample, *usual))
+    if size > _HARDLY * len(sample):
+        return 0, zlib.Z_DEFAULT_STRATEGY
+    unseen = effort, zlib.Z_HUFFMAN_ONLY
+    return unseen if len(_squeezed(sample, *unseen)) <= _AS_GOOD * size else usual
+
+
 def _pieces(parts: Iterable[memoryview]) -> Iterator[memoryview]:
-    """Yield the same bytes in pieces of one size, but for the last."""
-    rest = b""
+    """Yield the same bytes in pieces: those of a large part by themselves, of small ones together."""
+    small: list[memoryview] = []
+    held = 0
     for part in parts:
-        begin = min(_PIECE - len(rest), len(part)) if rest else 0
-        rest += part[:begin]
-        if len(rest) == _PIECE:
-            yield memoryview(rest)
-            rest = b""
-        end = len(part) - (len(part) - begin) % _PIECE
-        for at in range(begin, end, _PIECE):
+        if held and (len(part) >= _APART or held + len(part) > _PIECE):
+            yield memoryview(b"".join(small))
+            small, held = [], 0
+        if len(part) < _APART:
+            small.append(part)
+            held += len(part)
+            continue
+        for at in range(0, len(part), _PIECE):
             yield part[at : at + _PIECE]
-        rest += part[end:]
-    if rest:
-        yield memoryview(rest)
+    if held:
+        yield memoryview(b"".join(small))
 
 
 def _smallest(values: np.ndarray) -> tuple[schema.NumberType, type[np.number[Any]]]:
@@ -252,7 +289,8 @@ def _in_rows(tasks: pl.DataFrame) -> pl.DataFrame:
     kept = tasks.select(*_OF_TASKS, pl.col("lane").cast(pl.String).cast(LANE)).with_columns(
         pl.col("name").cast(pl.Categorical), (pl.col("certainty") * 100).round().cast(pl.Int8)
     )
-    return pl.concat(with_rows(block).drop("cut_ns") for block in blocks_of_ranks(kept))
+    blocks = list(blocks_of_ranks(kept))
+    return pl.concat(at_once(lambda block: with_rows(block).drop("cut_ns"), blocks, A_FEW))
 
 
 def task_columns(
@@ -301,7 +339,8 @@ def most_of(tasks: pl.DataFrame, number: Number) -> int:
 def _small(frame: pl.DataFrame, **columns: pl.Expr | pl.Series) -> Iterator[pl.Series]:
     """Yield columns of integers, each made in its turn and in a small type."""
     for name, column in columns.items():
-        yield frame.select(column.alias(name)).to_series().shrink_dtype()
+        values = frame.select(column).to_series().to_numpy()
+        yield pl.Series(name, values.astype(_smallest(values)[1], copy=False))
 
 
 def counterparts_of(tasks: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
@@ -386,18 +425,20 @@ def _gathered(parts: Sequence[pl.DataFrame], order: Ints) -> pl.DataFrame:
 
     Such frames are large, so there are never two of all columns, and what is in order stays as it is.
     """
-    rows, names = pl.Series(order), parts[0].columns
+    rows, names, taking = pl.Series(order), parts[0].columns, Lock()
     if len(parts) == 1 and (order == np.arange(len(order))).all():
         return parts[0]
-    found, empty = [], []
-    for name in names:
-        columns = [part.drop_in_place(name) for part in parts]
+
+    def gathered(name: str) -> pl.Series | pl.Expr:
+        with taking:
+            columns = [part.drop_in_place(name) for part in parts]
         if len(order) and all(column.null_count() == len(column) for column in columns):
-            empty.append(pl.lit(None, columns[0].dtype).alias(name))  # takes no memory
-        else:
-            found.append(pl.concat(columns).gather(rows))
-        del columns
-    return pl.DataFrame(found).with_columns(empty).select(names)
+            return pl.lit(None, columns[0].dtype).alias(name)  # takes no memory
+        return pl.concat(columns).gather(rows)
+
+    found = at_once(gathered, names, A_FEW)
+    there = pl.DataFrame([one for one in found if isinstance(one, pl.Series)])
+    return there.with_columns(one for one in found if isinstance(one, pl.Expr)).select(names)
 
 
 def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
