@@ -6,6 +6,7 @@ import os
 import sys
 from collections import deque
 from contextvars import copy_context
+from itertools import chain, islice
 from threading import local
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -113,19 +114,26 @@ def in_turn(
         items: The items.
         most: How many may be there at once.
     """
-    workers = _threads_for(most)
-    if workers < 2:
-        yield from map(work, items)
+    workers, items = _threads_for(most), iter(items)
+    several = list(islice(items, 2))
+    if workers < 2 or len(several) < 2:
+        yield from map(work, chain(_emptied(several), items))
         return
     with _pool(workers) as pool:
         work, waiting = _as_asked(work), deque[Any]()
-        for item in items:
+        for item in chain(_emptied(several), items):
             waiting.append(pool.submit(work, item))
             del item
             if len(waiting) == most:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _emptied(items: list[_Item]) -> Iterator[_Item]:
+    """Yield items, and hold none that was yielded."""
+    while items:
+        yield items.pop(0)
 
 
 def _threads_for(count: int, most: int | None = None) -> int:
