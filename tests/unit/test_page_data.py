@@ -497,13 +497,12 @@ def test_bytes_of_one_kind_are_compressed_apart_from_others():
     assert len(packing.deflated([noise, alike], 1)) < len(noise) + len(alike) // 100
 
 
-def test_the_lowest_bytes_of_all_numbers_come_first():
-    data, columns = packing.packed([pl.Series("a", [1, 256, 513]), pl.Series("b", [3])])
-    assert zlib.decompress(data) == bytes([1, 0, 1, 0, 1, 2, 0, 0, 3, *bytes(7)])
-    assert [(one.name, one.type, one.length) for one in columns] == [
-        ("a", "i16", 3),
-        ("b", "u8", 1),
-    ]
+def test_the_lowest_bytes_of_all_large_numbers_come_first():
+    given = [pl.Series("a", [1, 256, 66051]), pl.Series("b", [3, 258]), pl.Series("c", [4])]
+    data, columns = packing.packed(given)
+    planes = [[1, 0, 3], [0, 1, 2], [0, 0, 1], [0, 0, 0], [3, 0, 2, 1], [4]]
+    assert zlib.decompress(data) == b"".join(bytes(row).ljust(8, b"\0") for row in planes)
+    assert [(one.type, one.length) for one in columns] == [("i32", 3), ("i16", 2), ("u8", 1)]
 
 
 def test_the_page_that_is_written_is_the_one_that_is_returned(tmp_path):

@@ -143,24 +143,45 @@ export interface Data {
   communication: Communication;
 }
 
-/** Cut a buffer into its columns. Each begins at a multiple of eight bytes, and all lowest bytes of its numbers come first. */
+/** Cut a buffer into its columns. Each begins at a multiple of eight bytes; see `joined` for numbers of four or more. */
 export function cut(buffer: ArrayBuffer, columns: Column[]): Record<string, Numbers> {
   const found: Record<string, Numbers> = {};
   let offset = 0;
   for (const { name, type, length } of columns) {
-    const numbers = new ARRAYS[type](length);
-    join(new Uint8Array(buffer, offset, numbers.byteLength), new Uint8Array(numbers.buffer), numbers.BYTES_PER_ELEMENT);
-    found[name] = numbers;
-    offset += Math.ceil(numbers.byteLength / 8) * 8;
+    const size = ARRAYS[type].BYTES_PER_ELEMENT;
+    const large = size >= 4;
+    found[name] = new ARRAYS[type](large ? joined(buffer, offset, length, size) : buffer, large ? 0 : offset, length);
+    offset += large ? size * padded(length) : padded(length * size);
   }
   return found;
 }
 
-/** Put the bytes of each number together, of which all first ones came first, then all second ones, and so on. */
-function join(from: Uint8Array, to: Uint8Array, size: number): void {
-  let next = 0;
-  for (let first = 0; first < size; first++) for (let at = first; at < to.length; at += size) to[at] = from[next++]!;
+const padded = (bytes: number) => Math.ceil(bytes / 8) * 8;
+
+/** Put the bytes of each number together, of which the lowest of all come first, then the second ones, and so on. */
+function joined(buffer: ArrayBuffer, offset: number, length: number, size: number): ArrayBuffer {
+  const plane = padded(length);
+  const words = size / 4;
+  const numbers = new Uint32Array(words * plane);
+  const fours = (index: number) => new Uint32Array(buffer, offset + index * plane, plane / 4);
+  for (let word = 0; word < words; word++) {
+    const [first, second, third, fourth] = [0, 1, 2, 3].map((byte) => fours(4 * word + byte)) as Four;
+    // Those of four numbers at a time, as the rows of a square, whose columns they become.
+    for (let i = 0, at = word; i < first.length; i++, at += 4 * words) {
+      const a = first[i]!;
+      const b = second[i]!;
+      const c = third[i]!;
+      const d = fourth[i]!;
+      numbers[at] = (a & 0xff) | ((b & 0xff) << 8) | ((c & 0xff) << 16) | (d << 24);
+      numbers[at + words] = ((a >>> 8) & 0xff) | (b & 0xff00) | ((c & 0xff00) << 8) | ((d & 0xff00) << 16);
+      numbers[at + 2 * words] = ((a >>> 16) & 0xff) | ((b >>> 8) & 0xff00) | (c & 0xff0000) | ((d & 0xff0000) << 8);
+      numbers[at + 3 * words] = (a >>> 24) | ((b >>> 16) & 0xff00) | ((c >>> 8) & 0xff0000) | (d & 0xff000000);
+    }
+  }
+  return numbers.buffer;
 }
+
+type Four = [Uint32Array, Uint32Array, Uint32Array, Uint32Array];
 
 /** Turn gaps between starts, which restart in every row, and lengths into starts and ends. */
 export function times(gap: Numbers, length: Numbers, rows: Extent[]): Spans {

@@ -17,16 +17,18 @@ type Column = Head["columns"]["tasks"][number];
 
 const ARRAYS = { u8: Uint8Array, i16: Int16Array, i32: Int32Array, u32: Uint32Array, f64: Float64Array };
 
-/** Columns one after the other, each padded to eight bytes, first bytes before second ones, as the page is given them. */
+const padded = (bytes: number[]) => [...bytes, ...new Array<number>((8 - (bytes.length % 8)) % 8).fill(0)];
+
+/** Columns one after the other, each padded to eight bytes, as the page is given them. */
 function packed(columns: Record<string, [type: Column["type"], values: number[]]>): {
   buffer: ArrayBuffer;
   columns: Column[];
 } {
-  const parts = Object.values(columns).map(([type, values]) => {
+  const bytes = Object.values(columns).flatMap(([type, values]) => {
     const numbers = values.map((value) => [...new Uint8Array(ARRAYS[type].of(value).buffer)]);
-    return (numbers[0] ?? []).flatMap((_, at) => numbers.map((bytes) => bytes[at]!));
+    if (ARRAYS[type].BYTES_PER_ELEMENT < 4) return padded(numbers.flat());
+    return (numbers[0] ?? []).flatMap((_, at) => padded(numbers.map((one) => one[at]!)));
   });
-  const bytes = parts.flatMap((part) => [...part, ...new Array<number>((8 - (part.length % 8)) % 8).fill(0)]);
   const named = Object.entries(columns).map(([name, [type, values]]) => ({ name, type, length: values.length }));
   return { buffer: Uint8Array.from(bytes).buffer, columns: named };
 }
@@ -39,6 +41,8 @@ test("cut finds every column of every type behind the others", () => {
     c: ["i16", [-32768, 0, 32767]],
     d: ["u32", [4294967295]],
     e: ["i32", [-1, 5, -2147483648]],
+    many: ["i32", Array.from({ length: 21 }, (_, at) => ((at % 2 ? -1 : 1) * 7 ** at) % 2147483648)],
+    far: ["f64", Array.from({ length: 9 }, (_, at) => 2 ** 53 - 7 ** at)],
     last: ["f64", []],
   };
   const { buffer, columns } = packed(given);

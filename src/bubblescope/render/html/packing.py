@@ -77,6 +77,9 @@ _HARDLY: Final = 0.93
 _AS_GOOD: Final = 1.02
 """How many times as large what takes half the time may be."""
 
+_LARGE: Final = 4
+"""Bytes of a number from which on they travel apart."""
+
 _WHOLE: Final = 3 << 20
 """Bytes that are written in base64 at once: threes, so that only the last are filled up."""
 
@@ -100,7 +103,8 @@ class Packed(NamedTuple):
 
     Attributes:
         data: All columns one after the other, each padded to eight bytes; compressed by deflate. Of
-            numbers of several bytes, the lowest of all come first, then the second ones, and so on.
+            numbers of four or eight bytes, the lowest of all are a column, then the second ones, and
+            so on.
         columns: Name, type and length of each.
     """
 
@@ -116,8 +120,8 @@ class Packed(NamedTuple):
 def packed(table: pl.DataFrame | Iterable[pl.Series], effort: int = 1) -> Packed:
     """Pack columns of numbers, whole ones each in the smallest type that holds it.
 
-    The higher bytes of most numbers are alike, and the lower ones are not: so they travel apart, as
-    Blosc's shuffle does it, and each is compressed as suits it, in half the time and to less.
+    The higher bytes of most large numbers are alike, and the lower ones are not: so they travel apart,
+    as Blosc's shuffle does it, and each is compressed as suits it, in half the time and to less.
 
     Args:
         table: The columns; those that are made one after the other need not all be there at once.
@@ -130,12 +134,17 @@ def packed(table: pl.DataFrame | Iterable[pl.Series], effort: int = 1) -> Packed
             values = column.to_numpy()
             code, dtype = _smallest(values)
             columns.append(schema.Column(name=column.name, type=code, length=len(values)))
-            of_each = np.ascontiguousarray(values, dtype).view(np.uint8)
-            planes = np.ascontiguousarray(of_each.reshape(-1, dtype().itemsize).T)
-            yield from (plane.data for plane in planes)
-            yield memoryview(bytes(-planes.size % 8))
+            for part in _planes(np.ascontiguousarray(values, dtype)):
+                yield part.data
+                yield memoryview(bytes(-len(part) % 8))
 
     return Packed(deflated(parts(), effort), columns)
+
+
+def _planes(values: np.ndarray) -> Iterable[np.ndarray]:
+    """Return numbers as bytes: of large ones the lowest of all, then the second ones, and so on."""
+    of_all, size = values.view(np.uint8), values.dtype.itemsize
+    return [of_all] if size < _LARGE else np.ascontiguousarray(of_all.reshape(-1, size).T)
 
 
 def deflated(parts: Iterable[memoryview], effort: int) -> bytes:
