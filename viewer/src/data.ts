@@ -143,15 +143,19 @@ export interface Data {
   communication: Communication;
 }
 
-/** Cut a buffer into its columns. Each begins at a multiple of eight bytes; see `joined` for numbers of four or more. */
+/**
+ * Cut a buffer into its columns, none of which holds on to the buffer. Each begins at a multiple of eight bytes; see
+ * `joined` for numbers of four or more.
+ */
 export function cut(buffer: ArrayBuffer, columns: Column[]): Record<string, Numbers> {
   const found: Record<string, Numbers> = {};
   let offset = 0;
   for (const { name, type, length } of columns) {
     const size = ARRAYS[type].BYTES_PER_ELEMENT;
-    const large = size >= 4;
-    found[name] = new ARRAYS[type](large ? joined(buffer, offset, length, size) : buffer, large ? 0 : offset, length);
-    offset += large ? size * padded(length) : padded(length * size);
+    const whole = size < 4;
+    const bytes = whole ? buffer.slice(offset, offset + length * size) : joined(buffer, offset, length, size);
+    found[name] = new ARRAYS[type](bytes, 0, length);
+    offset += whole ? padded(length * size) : size * padded(length);
   }
   return found;
 }
