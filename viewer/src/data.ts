@@ -216,11 +216,19 @@ export async function unpack(bytes: Uint8Array<ArrayBuffer>, columns: Column[]):
 
 /** Read the columns of a table that the page holds. */
 export function unpackText(base64: string, columns: Column[]): Promise<Record<string, Numbers>> {
+  return unpack(bytesOf(base64), columns);
+}
+
+/** What browsers since 2025 have, some ten times as fast. */
+const native = Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> };
+
+function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
+  if (native.fromBase64) return native.fromBase64(base64);
   const text = atob(base64);
   const bytes = new Uint8Array(text.length);
   // Some ten times as fast as `Uint8Array.from`, which counts where there are tens of millions of bytes.
   for (let at = 0; at < bytes.length; at++) bytes[at] = text.charCodeAt(at);
-  return unpack(bytes, columns);
+  return bytes;
 }
 
 /** @param text returns what is in the element of a table's name */

@@ -9,6 +9,7 @@ import {
   rowOf,
   running,
   times,
+  unpackText,
   type Head,
 } from "../src/data";
 import { made, random, row, whole } from "./made";
@@ -101,6 +102,25 @@ const TABLES = {
     hidden: ["u8", [0, 4, 1]],
   },
 } satisfies Record<string, Parameters<typeof packed>[0]>;
+
+test("a page is read alike by browsers that know base64 and by others", async () => {
+  const given = packed({ a: ["u8", [1, 2, 250]], b: ["i32", [-7, 70000]] });
+  const text = await deflated(given.buffer);
+  const others = await unpackText(text, given.columns);
+  const asked: string[] = [];
+  const fromBase64 = (base64: string) => {
+    asked.push(base64);
+    return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  };
+  Object.assign(Uint8Array, { fromBase64 });
+  try {
+    expect(await unpackText(text, given.columns)).toEqual(others);
+  } finally {
+    Reflect.deleteProperty(Uint8Array, "fromBase64");
+  }
+  expect(asked).toEqual([text]);
+  expect(others).toEqual({ a: Uint8Array.of(1, 2, 250), b: Int32Array.of(-7, 70000) });
+});
 
 test("the columns of a page become what is drawn", async () => {
   const tables = Object.fromEntries(Object.entries(TABLES).map(([name, columns]) => [name, packed(columns)]));
