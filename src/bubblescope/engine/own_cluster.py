@@ -40,6 +40,10 @@ _GONE: Final = {Status.closed, Status.failed}
 _ALLOWED_DEATHS: Final = 1
 """Of workers that a job was given to; then the client tries it alone."""
 
+_ARENAS: Final = "MALLOC_ARENA_MAX"
+"""How many parts glibc divides memory into. A worker of Dask does its work in a thread, which else has
+a part of its own, where no large array lies where another was (`bubblescope.model.memory`)."""
+
 _UNSEEN: Final[dict[str, Any]] = {
     # What it tells over HTTP, which asks nobody who he is.
     "distributed.scheduler.http.routes": [],
@@ -96,6 +100,7 @@ class OwnCluster:
         inherited = {  # workers find what the client finds, and are set as it is
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "DASK_INTERNAL_INHERIT_CONFIG": dask.config.serialize(dask.config.config),
+            _ARENAS: os.environ.get(_ARENAS, "1"),
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", __name__],
