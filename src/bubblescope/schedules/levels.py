@@ -98,12 +98,7 @@ class Levels:
         self.place[order] = np.arange(len(order))
         self._bounds = bounds
         self._sources, self._edge_at = slots(self.place, source, target)
-        # Of what is deeper than the first, slot 0 is never empty: there is an end in it.
-        self._depths = [
-            (low, high, tuple(row[low:high] for row in self._sources) if low else ())
-            for low, high in pairwise(bounds)
-        ]
-        narrow = len(order) < _NARROW * len(self._depths)
+        narrow = len(order) < _NARROW * (len(bounds) - 1)
         self._turn: AbstractContextManager[Any] = _alone if narrow else nullcontext()
 
     @classmethod
@@ -163,14 +158,15 @@ class Levels:
         ends[-1] = NEVER
         begins, others = np.empty((2, self.widest), np.int64)
         with self._turn:
-            for low, high, sources in self._depths:
+            for low, high in pairwise(self._bounds):
                 begin, other = begins[: high - low], others[: high - low]
                 if not low:  # what waits for nothing
                     begin[:] = 0
-                for slot, places in enumerate(sources):
+                # Of what is deeper, the first slot is never empty: there is an end in it.
+                for slot, sources in enumerate(self._sources if low else ()):
                     arrival, late = other if slot else begin, delays.rows[slot]
                     # Index -1 wraps around to the end of nothing.
-                    ends.take(places, out=arrival, mode="wrap")
+                    ends.take(sources[low:high], out=arrival, mode="wrap")
                     if late is not None:
                         arrival += late[low:high]
                     if slot:

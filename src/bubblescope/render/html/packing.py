@@ -68,8 +68,9 @@ _PIECE: Final = 1 << 22
 _APART: Final = 1 << 18
 """Bytes of one kind from which on they are compressed apart from others."""
 
-_SAMPLE: Final = 1 << 15
-"""Bytes in the middle of a piece that tell how best to compress it: as far as deflate looks back."""
+_SAMPLES: Final = 4
+_SAMPLE: Final = 1 << 14
+"""Bytes of each of some samples of a piece, which tell how best to compress it."""
 
 _HARDLY: Final = 0.93
 """What of its size a sample keeps from which on compressing is not worth the time."""
@@ -176,15 +177,15 @@ def _squeezed(piece: memoryview, effort: int, strategy: int) -> bytes:
 
 
 def _suited(piece: memoryview, effort: int) -> tuple[int, int]:
-    """Return with which effort and strategy of zlib to compress a piece, as a sample of it tells.
+    """Return with which effort and strategy of zlib to compress a piece, as samples of it tell.
 
     What hardly shrinks stays as it is; where nothing comes again, it is not looked for.
     """
     usual = effort, zlib.Z_DEFAULT_STRATEGY
     if len(piece) < _APART:
         return usual
-    middle = len(piece) // 2
-    sample = piece[middle : middle + _SAMPLE]
+    places = range(0, len(piece), len(piece) // _SAMPLES)[:_SAMPLES]
+    sample = memoryview(b"".join(piece[at : at + _SAMPLE] for at in places))
     size = len(_squeezed(sample, *usual))
     if size > _HARDLY * len(sample):
         return 0, zlib.Z_DEFAULT_STRATEGY
