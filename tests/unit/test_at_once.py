@@ -53,14 +53,15 @@ def test_it_is_done_for_who_asks_also_by_what_does_several_things_itself():
     assert at_once(work, [1, 2, 3]) == [["me"] * 2, ["me"] * 3, ["me"] * 4]
 
 
-def test_a_failure_is_that_of_who_asked():
+@pytest.mark.parametrize("asked", [at_once, lambda work, items: list(in_turn(work, items, 2))])
+def test_a_failure_is_that_of_who_asked(asked):
     def work(item):
         if item == 2:
             raise ValueError(f"item {item}")
         return item
 
     with pytest.raises(ValueError, match="item 2"):
-        at_once(work, range(4))
+        asked(work, range(4))
 
 
 def test_two_different_things_can_be_asked_for():
@@ -105,13 +106,3 @@ def test_no_more_items_are_there_than_may_be():
             del thing
 
     assert len(list(in_turn(lambda _: None, items(), 3))) == 20
-
-
-def test_a_failure_in_their_turn_is_that_of_who_asked():
-    def work(item):
-        if item == 2:
-            raise ValueError(f"item {item}")
-        return item
-
-    with pytest.raises(ValueError, match="item 2"):
-        list(in_turn(work, range(9), 2))
