@@ -10,7 +10,7 @@ import pytest
 from bubblescope.analysis.report import Report
 from bubblescope.sources import load
 from device_exports import kineto, nsight
-from device_maker import HOSTS, LATE, NSIGHT_HOSTS, Mode, make
+from device_maker import HOST_CLASSES, LATE, NSIGHT_HOSTS, Mode, make
 from device_truth import SUMS
 from full import FULL, examples
 
@@ -32,7 +32,7 @@ TOGETHER = range(len(ALONE), examples(1000) if FULL else len(ALONE))
 """Seeds whose ranks are read as those of one job, `BATCH` of one mode at a time: most of what reading
 costs is the same for one file of this size and for many."""
 BATCH = 10
-CLASSES = {*(f"host_{host}" for host in HOSTS), "launch_call", *LATE, "unlinked"}
+CLASSES = {*HOST_CLASSES.values(), "launch_call", *LATE, "unlinked"}
 
 
 def of(seed):

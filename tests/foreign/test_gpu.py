@@ -157,6 +157,100 @@ def test_cupti_has_the_kernels_times(tmp_path):
     assert over.is_between(0, 3_000 * both["kernels"]).all()
 
 
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory):
+    """A pipeline of two processes that share the GPU, recorded and traced at the same time."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    two = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    recorded(folder / "out", [*two, PROGRAMS / "pipeline.py", folder], "--marks", "torch")
+    return folder
+
+
+def passes(loaded):
+    """Return the forwards and backwards of a run from the third step on."""
+    return (
+        loaded.timeline.tasks.with_columns(pl.col("kind").cast(pl.String))
+        .filter(pl.col("kind").is_in(["forward", "backward"]), pl.col("step") >= 3)
+        .select("rank", "step", "kind", "stage", "microbatch", "start_ns", "end_ns")
+    )
+
+
+def traces_of(folder):
+    return [folder / f"rank{rank}.json" for rank in range(2)]
+
+
+def test_a_pipeline_of_two_processes_is_the_same_recorded_and_traced(pipeline):
+    out, traced = bubblescope.load(pipeline / "out"), bubblescope.load(traces_of(pipeline))
+    keys = ["rank", "step", "kind", "stage", "microbatch"]
+    both = passes(out).join(passes(traced), on=keys, validate="1:1")
+    assert both.height == passes(out).height == passes(traced).height == 2 * 5 * 12
+    end = (both["end_ns"] - both["end_ns_right"]).to_numpy()
+    start = (both["start_ns"] - both["start_ns_right"]).to_numpy()
+    constant = int(np.median(end))  # of both ranks: two clocks, both of the host
+    for kind in ("forward", "backward"):
+        of = (both["kind"] == kind).to_numpy()
+        show(f"events less kernels, {kind}s", start=start[of] - constant, end=end[of] - constant)
+    assert np.abs(np.median(end - constant)) < 50_000
+    rates = [
+        float(np.mean([rate for step, rate in rates_of(one).items() if step >= 3]))
+        for one in (out, traced)
+    ]
+    print(f"  bubble rate recorded {rates[0]:.2%}, traced {rates[1]:.2%}")
+    assert abs(rates[0] - rates[1]) < 0.01
+
+
+def test_a_device_whose_host_receives_waits_for_the_other_rank(pipeline):
+    spent = budget(bubblescope.load(traces_of(pipeline)).timeline)
+    print("\nrank, its host received for, its device waited for other ranks, idle, in ms")
+    for rank, of in spent.per_rank.items():
+        received = int((pipeline / f"rank{rank}.received").read_text())
+        waited = of.idle[Use.RANK_WAIT]
+        print(f"  {rank} {received / 1e6:9.1f} {waited / 1e6:9.1f} {of.idle_ns / 1e6:9.1f}")
+        assert 0.85 * received < waited < 1.2 * received  # all of a gap is of one class
+        assert waited > 0.75 * of.idle_ns
+
+
+def rates_of(loaded):
+    """Return the bubble rate of each step, from the tables of tasks alone."""
+    found = {}
+    for (step,), tasks in passes(loaded).group_by("step"):
+        span = tasks["end_ns"].max() - tasks["start_ns"].min()
+        busy = (tasks["end_ns"] - tasks["start_ns"]).sum()
+        found[step] = 1 - busy / (span * tasks["rank"].n_unique())
+    return found
+
+
+def test_passes_of_that_pipeline_are_found_without_marks(pipeline, tmp_path):
+    for path in traces_of(pipeline):
+        told = json.loads(path.read_text())
+        events = told["traceEvents"]
+        told["traceEvents"] = [
+            one for one in events if "bubblescope" not in str(one.get("name", ""))
+        ]
+        assert len(told["traceEvents"]) < len(events)
+        (tmp_path / path.name).write_text(json.dumps(told))
+    bare = bubblescope.load(traces_of(tmp_path))
+    true, found = passes(bubblescope.load(traces_of(pipeline))), bare.timeline.tasks
+    found = found.with_columns(pl.col("kind").cast(pl.String)).filter(
+        pl.col("kind").is_in(["forward", "backward"])
+    )
+    print("\n", found.group_by("rank", "kind").len().sort("rank", "kind").rows())
+    said = str(bare.report())
+    print(said[said.index("\nSchedule") :][:300])
+    both = true.join(found, on=["rank", "kind"]).filter(
+        (
+            pl.min_horizontal("end_ns", "end_ns_right")
+            - pl.max_horizontal("start_ns", "start_ns_right")
+        )
+        > 0.5 * (pl.col("end_ns") - pl.col("start_ns"))
+    )
+    once = both.unique(["rank", "kind", "step", "microbatch"], keep="none")
+    off = (both["end_ns_right"] - both["end_ns"]).to_numpy()
+    show("without marks", start=(both["start_ns_right"] - both["start_ns"]).to_numpy(), end=off)
+    print(f"  {both.height} of {true.height} passes, {both.height - once.height} by more than one")
+    assert both.height == true.height
+
+
 def test_gaps_have_the_class_and_length_that_they_were_made_with(tmp_path):
     program("gaps", tmp_path / "gaps.json")
     truth = Counter()

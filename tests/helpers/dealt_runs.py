@@ -11,6 +11,7 @@ from bubblescope.model.budget import BUDGET_SCHEMA
 from bubblescope.model.provenance import Run
 
 KINDS = ("gc", "data", "other", "optimizer", "collective")
+DETAILS = ("gloo:recv", "gloo:barrier", "HtoD pageable", "x")
 
 
 def disturbed(timeline, seed):
@@ -96,7 +97,15 @@ def more(tasks, random):
 
 def spent(tasks, random):
     """Return a budget: what devices did in and between tasks."""
-    uses = ("compute", "communication", "host_gc", "latency", "communication_hidden")
+    uses = (
+        "compute",
+        "communication",
+        "host_gc",
+        "latency",
+        "communication_hidden",
+        "rank_wait",
+        "copy",
+    )
     rows = tasks.filter(pl.col("lane") == "compute").sort("rank", "start_ns")
     passes = rows.filter(pl.col("kind").cast(pl.String).is_in(["forward", "backward"]))
     inside = passes.select(
@@ -119,8 +128,11 @@ def spent(tasks, random):
         .drop_nulls("end_ns")
         .filter(pl.col("end_ns") > pl.col("start_ns"))
     )
-    both = pl.concat([inside, gaps]).with_columns(
-        device=0, detail=pl.lit("x"), spent_ns=pl.col("end_ns") - pl.col("start_ns")
+    both = pl.concat([inside, gaps])
+    both = both.with_columns(
+        device=0,
+        detail=pl.Series([str(one) for one in random.choice(DETAILS, both.height)]),
+        spent_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
     return both.with_columns(
         pl.col("inside").cast(BUDGET_SCHEMA["inside"]), pl.col("use").cast(BUDGET_SCHEMA["use"])

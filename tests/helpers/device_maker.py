@@ -30,11 +30,12 @@ from typing import Any
 
 from device_truth import account, record
 
-HOSTS = ("after_sync", "data", "optimizer", "gc", "operator", "python", "unknown")
-"""What a late host may be at: class `host_...`."""
-NSIGHT_HOSTS = ("after_sync", "data", "optimizer", "operator", "unknown")
+HOSTS = ("after_sync", "data", "optimizer", "gc", "operator", "python", "unknown", "ranks")
+"""What a late host may be at."""
+NSIGHT_HOSTS = ("after_sync", "data", "optimizer", "operator", "unknown", "ranks")
 """Those in Nsight exports, whose ranges are NVTX as emit_nvtx writes them (csrc/profiler/util.cpp):
 operators have `op_id`. They hold neither Python's calls nor its garbage collections."""
+HOST_CLASSES = {host: f"host_{host}" for host in HOSTS} | {"ranks": "rank_wait"}
 LATE = ("latency", "event_wait", "untraced")
 SPECIAL = {
     "data": ("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"),
@@ -72,8 +73,8 @@ COPIES = {
     (PAGEABLE := "Memcpy DtoH (Device -> Pageable)"): (2, 2, 0),
 }
 """Copies as Kineto names them -> CUPTI's copyKind, srcKind and dstKind."""
-MAIN, ENGINE, WATCHDOG = 4100, 4177, 4190
-"""Threads: the script's, autograd's, and one that launches nothing."""
+MAIN, ENGINE, WATCHDOG, GLOO = 4100, 4177, 4190, 4195
+"""Threads: the script's, autograd's, one that launches nothing, and one that gloo works in."""
 BEGIN = 1_000_000_000_123
 
 
@@ -276,7 +277,7 @@ class Rank:
         idle: Counter[str] = Counter()
         if host in HOSTS:
             begin = empty + self.lasts(30_000, 400_000)
-            idle[f"host_{host}"] = begin - empty
+            idle[HOST_CLASSES[host]] = begin - empty
             self.dawdle(thread, host, empty, begin, begin + length, copy or None)
         else:
             before = self.rng.randrange(length) if host else length + self.rng.randrange(5000)
@@ -332,7 +333,10 @@ class Rank:
         """Be late: be at `host` from before the device runs dry, at `empty`, until a call begins."""
         since = empty - self.rng.randint(1000, 10_000)
         if self.often(0.4):  # what other threads do is no reason
-            if self.often(0.5):
+            if self.often(0.3):
+                self.range(WATCHDOG, "cpu_op", "c10d::recv_", since - 300, since - 100)
+                self.range(WATCHDOG, "user_annotation", "gloo:recv", since, end)
+            elif self.often(0.5):
                 self.call(WATCHDOG, self.rng.choice(list(SYNCS)), since, begin - 1000)
             else:
                 self.range(WATCHDOG, *self.other(host), since, end)
@@ -343,6 +347,8 @@ class Rank:
             self.range(thread, "cpu_op", "aten::item", call.start - 200, back + 200)
             if self.often(0.5):  # the device has run dry for the synchronisation, whatever follows
                 self.range(thread, *self.other(host), back + 500, begin - 1000)
+        elif host == "ranks":
+            self.await_ranks(thread, (since, empty, begin, end))
         elif host in SPECIAL:
             self.be_at(thread, host, (since, empty, begin, end))
         else:
@@ -369,6 +375,27 @@ class Rank:
             inner = max(begun, empty) + rng.randint(2, fifth)
             self.range(thread, *self.other(host), inner, inner + fifth)
 
+    def await_ranks(self, thread: int, times: tuple[int, int, int, int]) -> None:
+        """Wait for other ranks for three fifths of the time or more, maybe after a synchronisation."""
+        since, empty, begin, end = times
+        rng, fifth = self.rng, (begin - empty) // 5
+        begun, until = max(since, self.now[thread]) + 400, begin - rng.randint(1000, fifth)
+        if self.often(0.5):
+            back = empty + rng.randint(1, 4000)
+            self.call(thread, rng.choice(list(SYNCS)), since, back)
+            begun = back + 500
+        how = rng.choice(("gloo:recv", "mpi:recv", "MPI_Recv", "gloo:all_reduce"))
+        if how == "gloo:all_reduce":  # another thread does it
+            self.range(thread, "cpu_op", "c10d::allreduce_", begun - 300, begun - 100)
+        self.range(
+            GLOO if how == "gloo:all_reduce" else thread, "user_annotation", how, begun, until
+        )
+        if "python" in self.mode.hosts and self.often(0.5):
+            waits = rng.choice(("PyCapsule object at 0x7f", "pybind11_builtins.pybind11_detail"))
+            self.range(thread, "python_function", "train.py(12): step", since, end + 900)
+            name = f"<built-in method wait of {waits}>"
+            self.range(thread, "python_function", name, begun - 50, until + 50)
+
     def run_code(self, thread: int, host: str, times: tuple[int, int, int, int]) -> None:
         """Run an operator, Python, or what nothing is recorded of but that it is a batch."""
         since, empty, begin, end = times
@@ -376,6 +403,8 @@ class Rank:
         if host == "python" or (host == "operator" and self.often(0.5)):
             self.range(thread, "python_function", "train.py(12): step", since, end + 900)
             self.range(thread, "python_function", "train.py(9): loss", empty + 2, begin - 900)
+            if self.often(0.4):  # what is received in the background keeps nobody
+                self.range(thread, "user_annotation", "gloo:recv", since + 5, end + 100)
         if host == "operator":
             self.range(thread, "cpu_op", "aten::linear", since, end + 800)
             self.range(thread, "cpu_op", "aten::to", empty + fifth, empty + 2 * fifth)

@@ -98,6 +98,15 @@ def test_known_names(name, meaning):
         ("Optimizer.step#AdamW.step", Doing.OPTIMIZER),
         ("DeepSpeedZeroOptimizer_Stage3.step", Doing.OPTIMIZER),
         ("DeepSpeedZeroOptimizer_Stage3.partition_grads", Doing.OTHER),
+        ("gloo:recv", Doing.EXCHANGE),
+        ("gloo:all_reduce", Doing.EXCHANGE),
+        ("gloo:send", Doing.OTHER),  # goes on in the background, as a rule
+        ("nccl:all_reduce", Doing.OTHER),  # the device does it
+        ("mpi:recv, op_id = 12", Doing.EXCHANGE),
+        ("MPI_Allreduce", Doing.EXCHANGE),
+        ("MPI_Sendrecv", Doing.EXCHANGE),
+        ("MPI_Isend", Doing.OTHER),
+        ("MPI_Init", Doing.OTHER),
     ],
 )
 def test_what_the_host_does_by_name(name, about):

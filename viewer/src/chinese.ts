@@ -536,6 +536,7 @@ export const NAMES: Record<string, string> = {
   host_operator: "主机执行算子",
   host_python: "主机执行 Python",
   host_unknown: "主机情况不明",
+  rank_wait: "主机等待其他 rank",
   launch_call: "下发调用",
   latency: "启动时延",
   event_wait: "等待事件",

@@ -166,22 +166,48 @@ def without(
     """
     if not between.height:
         return timeline
-    tasks = timeline.tasks.join(apart, on="rank", how="left", maintain_order="left")
-    tasks = tasks.with_columns(pl.col("pipeline").fill_null(0))
-    cuts = between.select(_KEY).unique().sort(_KEY).with_row_index("group")
-    tasks = _placed(tasks, spans).join(cuts, on=_KEY, how="left", maintain_order="left")
-    group = tasks["group"].cast(pl.Int64).fill_null(_NOT_ONE).to_numpy()
-    stretches = _columns(between.join(cuts, on=_KEY, maintain_order="left"))
-    moved = {
-        name: pl.Series(_closed(tasks[name], group, stretches), dtype=pl.Int64) for name in _TIMES
-    }
-    shorter = timeline.tasks.with_columns(**moved)
+    shorter = timeline.tasks.with_columns(**_moved(timeline.tasks, _TIMES, between, apart, spans))
     length = pl.col("end_ns") - pl.col("start_ns")
     busy = pl.when(pl.col("busy_ns").is_not_null()).then(pl.min_horizontal("busy_ns", length))
     shorter = shorter.with_columns(busy_ns=busy)
     closed = Timeline(shorter, timeline.ranks, timeline.run, **timeline.tables)
     closed.remembered = timeline.remembered  # of whom nothing else is known
     return closed
+
+
+def closed_stretches(stretches: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
+    """Return stretches of ranks' time as they are in what `closed` returns of a run.
+
+    Args:
+        stretches: Frame with rank, start_ns and end_ns.
+        timeline: The run.
+    """
+    taken = rounds(timeline)
+    if not stretches.height or not taken.between.height:
+        return stretches
+    by_time = stretches.with_columns(step=pl.lit(None, pl.Int32))
+    return stretches.with_columns(
+        **_moved(by_time, _EDGES, taken.between, pipelines(timeline), taken.spans)
+    )
+
+
+def _moved(
+    rows: pl.DataFrame,
+    times: Sequence[str],
+    between: pl.DataFrame,
+    apart: pl.DataFrame,
+    spans: pl.DataFrame,
+) -> dict[str, pl.Series]:
+    """Return times of rows with rank, step and start_ns, without what is taken out; by their names."""
+    placed = rows.join(apart, on="rank", how="left", maintain_order="left")
+    placed = placed.with_columns(pl.col("pipeline").fill_null(0))
+    cuts = between.select(_KEY).unique().sort(_KEY).with_row_index("group")
+    placed = _placed(placed, spans).join(cuts, on=_KEY, how="left", maintain_order="left")
+    group = placed["group"].cast(pl.Int64).fill_null(_NOT_ONE).to_numpy()
+    stretches = _columns(between.join(cuts, on=_KEY, maintain_order="left"))
+    return {
+        name: pl.Series(_closed(placed[name], group, stretches), dtype=pl.Int64) for name in times
+    }
 
 
 def _placed(tasks: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:

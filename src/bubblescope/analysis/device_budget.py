@@ -330,6 +330,7 @@ LABELS: Final[dict[Use, str]] = {
     Use.HOST_OPERATOR: "host late: in operators",
     Use.HOST_PYTHON: "host late: in Python",
     Use.HOST_UNKNOWN: "host late: the trace does not say why",
+    Use.RANK_WAIT: "host waiting for other ranks",
     Use.LAUNCH_CALL: "launch calls on their way",
     Use.LATENCY: "latency of launches",
     Use.EVENT_WAIT: "waiting for events of other streams",
@@ -347,6 +348,7 @@ BRIEF: Final[dict[Use, str]] = {
     Use.HOST_OPERATOR: "host, in operators",
     Use.HOST_PYTHON: "host, in Python",
     Use.HOST_UNKNOWN: "host, unknown",
+    Use.RANK_WAIT: "host, waiting for other ranks",
     Use.LAUNCH_CALL: "launch calls",
     Use.LATENCY: "latency",
     Use.EVENT_WAIT: "events of other streams",
@@ -358,6 +360,7 @@ BRIEF: Final[dict[Use, str]] = {
 
 REASONS: Final[dict[str, tuple[tuple[Use, ...], str]]] = {
     "host": (HOST, "the host launched late"),
+    "ranks": ((Use.RANK_WAIT,), "hosts waited for other ranks"),
     "call": ((Use.LAUNCH_CALL,), "launch calls were on their way"),
     "latency": ((Use.LATENCY,), "launches were still taking effect"),
     "event": ((Use.EVENT_WAIT,), "streams waited for events"),
@@ -391,7 +394,7 @@ def bound(spending: Spending) -> str:
         "launch": sum(idle.get(use, 0) for use in (*_LAUNCHING, Use.LAUNCH_CALL, Use.LATENCY)),
         "data": idle.get(Use.HOST_DATA, 0),
         "gc": idle.get(Use.HOST_GC, 0),
-        "communication": spending.communication_exposed_ns,
+        "communication": spending.communication_exposed_ns + idle.get(Use.RANK_WAIT, 0),
         "copy": spending.copy_exposed_ns + idle.get(Use.PAGES, 0),
         "waiting": sum(idle.get(use, 0) for use in (Use.EVENT_WAIT, Use.UNTRACED, Use.UNLINKED)),
     }

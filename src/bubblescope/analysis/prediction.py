@@ -48,6 +48,7 @@ NEEDS: Final[dict[Use, str]] = {
     Use.HOST_OPERATOR: "CUDA graphs or compiled code",
     Use.HOST_PYTHON: "CUDA graphs or compiled code",
     Use.HOST_UNKNOWN: HOST_AHEAD,
+    Use.RANK_WAIT: "ranks that are ready together, and transfers beneath computation",
     Use.LAUNCH_CALL: "fewer launches, as with CUDA graphs",
     Use.LATENCY: "fewer launches, as with CUDA graphs",
     Use.EVENT_WAIT: "streams that do not wait for each other",

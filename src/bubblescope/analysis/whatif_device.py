@@ -12,6 +12,8 @@ length s:
   ranks together), and max over r of (s - h), where each waits as long as it did. Ranks that are late in
   turns, each waiting for the others, would gain less than that.
 * where exposed communication itself goes, waiting and all: max over r of (s - h).
+
+The time in which a host waits for other ranks itself (`Use.RANK_WAIT`) is part of c as well.
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 
 STEP: Final = "step"
 CAPTURE: Final = "capture"
+
+_WAITS: Final = (Use.COMMUNICATION, Use.RANK_WAIT)
+"""What contains waiting for other ranks."""
 
 REMOVABLE: Final = (Use.COMMUNICATION, Use.COPY, *IDLE)
 """Classes of the budget that a run can be asked to be without."""
@@ -104,10 +109,7 @@ class DeviceWhatIf:
         else:
             self.open = False
         self._budget = budget
-        waits = pl.col("spent_ns").filter(pl.col("use") == Use.COMMUNICATION.value)
-        self._steps = budget.group_by(_PLACE).agg(
-            length_ns=pl.col("spent_ns").sum(), waiting_ns=waits.sum()
-        )
+        self._steps = budget.group_by(_PLACE).agg(length_ns=pl.col("spent_ns").sum())
         self._coupled = self._steps.n_unique(_DEVICE) > 1
         self.step_ns = self._mean(pl.col("length_ns").max())
         self._error = self._off(times)
@@ -203,7 +205,7 @@ class DeviceWhatIf:
 
     def _without(self, change: str, needs: str, uses: Collection[Use]) -> Prediction:
         removed = self._spent(uses, "removed_ns").with_columns(most_ns="removed_ns")
-        waits = Use.COMMUNICATION not in uses
+        waits = [use for use in _WAITS if use not in uses]
         return self._removed(change, needs, removed, waits=waits)
 
     def _spent(self, uses: Collection[Use], name: str) -> pl.DataFrame:
@@ -217,7 +219,7 @@ class DeviceWhatIf:
         needs: str,
         removed: pl.DataFrame,
         *,
-        waits: bool = True,
+        waits: Collection[Use] = _WAITS,
         best_if: str = HOST_SOONER,
     ) -> Prediction:
         """Return what is left of the steps.
@@ -227,21 +229,20 @@ class DeviceWhatIf:
             needs: What that takes.
             removed: Frame with rank, device, step, removed_ns and most_ns: by how much each would be
                 shorter, at least and at most.
-            waits: Whether exposed communication stays, and with it waiting.
+            waits: What stays of what contains waiting for other ranks.
             best_if: What has to be so for the most to go.
         """
-        of = self._steps.join(
-            removed.select(*_PLACE, "removed_ns", "most_ns"),
-            on=_PLACE,
-            how="left",
-            nulls_equal=True,
-        ).with_columns(pl.col("removed_ns", "most_ns").fill_null(0))
+        of = self._steps
+        waiting = self._spent(waits, "waiting_ns")
+        for spent in (removed.select(*_PLACE, "removed_ns", "most_ns"), waiting):
+            of = of.join(spent, on=_PLACE, how="left", nulls_equal=True)
+        of = of.with_columns(pl.col("removed_ns", "most_ns", "waiting_ns").fill_null(0))
         length, most = pl.col("length_ns"), pl.col("most_ns")
         predicted = self._mean((length - pl.col("removed_ns")).max(), of)
         best, conditions = (length - most).max(), []
         if (of["most_ns"] > of["removed_ns"]).any():
             conditions.append(best_if)
-        if waits and self._coupled:
+        if self._coupled and (Use.COMMUNICATION in waits or waiting.height):
             conditions.append(NO_WAITING)
             alone = (length - most - pl.col("waiting_ns")).max()
             best = pl.max_horizontal(alone, length.max() - most.sum())

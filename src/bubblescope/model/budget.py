@@ -46,6 +46,8 @@ class Use(str, Enum):
     """The host launched late, in Python outside of all operators."""
     HOST_UNKNOWN = "host_unknown"
     """The host launched late; what it did is not in the trace."""
+    RANK_WAIT = "rank_wait"
+    """The host launched late, for it waited for other ranks itself, by gloo or MPI."""
     LAUNCH_CALL = "launch_call"
     """The call that launches the next operation was on its way."""
     LATENCY = "latency"

@@ -14,6 +14,8 @@ class Doing(Enum):
     DATA = "data"
     OPTIMIZER = "optimizer"
     OPERATOR = "operator"
+    EXCHANGE = "exchange"
+    """With other ranks, by the host itself; a send that goes on in the background is none."""
     OTHER = "other"
 
 
@@ -23,6 +25,11 @@ _DATA: Final = (
 )
 _OPTIMIZER: Final = r"(?:## )?optimizer|\w*Optimizer\w*\.step\b"
 _OPERATOR: Final = r"\w+(?:::\w+)+|\w+Backward\d*(?=, seq| |$)"
+_EXCHANGE: Final = (
+    r"(?:gloo|mpi|ucc):(?!send)"
+    r"|MPI_(?:[BRS]?send|M?[Rr]ecv|Sendrecv|M?[Pp]robe|Wait|Barrier|Bcast|All|Reduce|Gather|Scatter)"
+)
+_AWAITS: Final = re.compile(r"<built-in method wait of (?:PyCapsule|pybind11)")
 _GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
 _STEP: Final = re.compile(r"(ProfilerStep)#\d+")
 
@@ -30,6 +37,20 @@ _STEP: Final = re.compile(r"(ProfilerStep)#\d+")
 def collects_garbage(name: str) -> bool:
     """Say whether a function of Python, as PyTorch's profilers name it, collects garbage."""
     return _GARBAGE.search(name) is not None
+
+
+def awaits(name: str) -> bool:
+    """Say whether a function of Python, as PyTorch's profilers name it, may wait for other ranks.
+
+    Requests of `torch.distributed` are waited for by a function of pybind11, which names all of its
+    functions after itself. Other libraries have such functions too.
+    """
+    return _AWAITS.match(name) is not None
+
+
+def calls_ranks(name: str) -> bool:
+    """Say whether an operator asks for an exchange with other ranks."""
+    return name.startswith("c10d::")
 
 
 def unnumbered(name: str) -> str:
@@ -46,9 +67,13 @@ def doing(name: str) -> Doing:
     is what `torch.autograd.profiler.emit_nvtx` calls operators. `Get batch` is GPT-NeoX's
     (`megatron/training.py`), `get_data` Megatron-LM's (`examples/multimodal/train.py`), and
     `DeepSpeedZeroOptimizer_Stage3.step` DeepSpeed's (`runtime/zero/stage3.py`).
+    `gloo:recv` and its like are what PyTorch's process groups of the host call their work
+    (`ProcessGroupGloo.cpp`, `ProcessGroupMPI.cpp`, `ProcessGroupUCC.cpp`).
     """
     if re.match(_DATA, name, re.IGNORECASE):
         return Doing.DATA
     if re.match(_OPTIMIZER, name, re.IGNORECASE):
         return Doing.OPTIMIZER
+    if re.match(_EXCHANGE, name):
+        return Doing.EXCHANGE
     return Doing.OPERATOR if re.match(_OPERATOR, name) else Doing.OTHER

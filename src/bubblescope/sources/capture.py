@@ -47,9 +47,10 @@ HOST: Final = {
 }
 """What the host did: `doing` is one of the codes below, `name` an index into `Capture.host_names`."""
 
-BLOCKED, ANNOTATED, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(7)
+BLOCKED, ANNOTATED, EXCHANGE, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(8)
 """What a host may be doing: waiting in a call of the device's runtime, or, the later the more telling,
-something in an annotation, Python, an operator, loading data, an optimizer, or collecting garbage."""
+something in an annotation, an exchange with other ranks, Python, an operator, loading data, an
+optimizer, or collecting garbage. An exchange may be under way while its thread does something else."""
 
 WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""
@@ -174,6 +175,7 @@ _ABOUT: Final = {
     Doing.DATA: DATA,
     Doing.OPTIMIZER: OPTIMIZER,
     Doing.OPERATOR: OPERATOR,
+    Doing.EXCHANGE: EXCHANGE,
     Doing.OTHER: ANNOTATED,
 }
 

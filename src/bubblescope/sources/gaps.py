@@ -16,7 +16,17 @@ import polars as pl
 from bubblescope.model.budget import LATENCY_NS, Use, overlaps
 from bubblescope.model.device_time import NONE, innermost, owner_at
 from bubblescope.model.ordering import stretches_of
-from bubblescope.sources.capture import ANNOTATED, BLOCKED, DATA, GC, OPERATOR, OPTIMIZER, PYTHON
+from bubblescope.names.host_ranges import awaits, calls_ranks
+from bubblescope.sources.capture import (
+    ANNOTATED,
+    BLOCKED,
+    DATA,
+    EXCHANGE,
+    GC,
+    OPERATOR,
+    OPTIMIZER,
+    PYTHON,
+)
 from bubblescope.sources.stretch_sums import CODE, Bulk, Parts
 
 if TYPE_CHECKING:
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
 
 _USE_OF: Final = {
     ANNOTATED: Use.HOST_UNKNOWN,
+    EXCHANGE: Use.RANK_WAIT,
     PYTHON: Use.HOST_PYTHON,
     OPERATOR: Use.HOST_OPERATOR,
     DATA: Use.HOST_DATA,
@@ -136,6 +147,33 @@ class Host:
         return told.drop("process").sort("start_ns").collect()
 
     @cached_property
+    def _exchanges(self) -> pl.DataFrame:
+        """The exchanges with other ranks, as those of the threads that asked for them.
+
+        Gloo works on a collective in a thread that does nothing else, right after an operator of the
+        thread that asked for it.
+        """
+        exchanges = self._told.filter(doing=EXCHANGE)
+        if not exchanges.height:
+            return exchanges
+        names = self._capture.host_names
+        asking = [number for number, name in enumerate(names) if calls_ranks(name)]
+        others = self._told.filter(pl.col("doing") != EXCHANGE)
+        asked = others.filter(pl.col("doing") == OPERATOR, pl.col("name").is_in(asking))
+        own = pl.col("thread").is_in(others["thread"].unique().implode())
+        asker = pl.when(own).then("thread").otherwise(pl.coalesce("asker", "thread"))
+        return (
+            exchanges.join_asof(asked.select("start_ns", asker="thread"), on="start_ns")
+            .with_columns(thread=asker)
+            .drop("asker")
+        )
+
+    @cached_property
+    def _awaiting(self) -> Mask:
+        """Which of `Capture.host_names` are functions that may wait for other ranks."""
+        return np.array([awaits(name) for name in self._capture.host_names], bool)
+
+    @cached_property
     def _blocked(self) -> pl.DataFrame:
         """The calls in which threads were blocked."""
         return self._told.filter(doing=BLOCKED)
@@ -143,9 +181,10 @@ class Host:
     def late(self, start: Ints, end: Ints, thread: Ints) -> Iterator[Bulk | Parts]:
         """Say what the host did in stretches in which it had to launch and did not.
 
-        It was blocked if the launching thread was in a blocking call as the stretch began. Otherwise
-        what that thread did for the most part counts. Other threads do not: the main one, say, is in
-        Python all the while that autograd's own thread runs a backward.
+        It waited for other ranks if the launching thread did for the most part: with whatever it was
+        busy before, it could not have launched. Else it was blocked if that thread was in a blocking
+        call as the stretch began. Otherwise what it did for the most part counts. Other threads do not:
+        the main one, say, is in Python all the while that autograd's own thread runs a backward.
         """
         for one in _distinct(thread):
             rows = np.flatnonzero(thread == one)
@@ -154,13 +193,18 @@ class Host:
     def _of_thread(self, thread: int, start: Ints, end: Ints) -> Iterator[Bulk | Parts]:
         """Say what one thread did in stretches of time."""
         if thread not in self._threads:
-            self._threads[thread] = (
-                _calls(self._blocked.filter(thread=thread)),
-                _did(self._told.filter(thread=thread)),
-            )
+            told = self._told.filter(pl.col("thread") == thread, pl.col("doing") != EXCHANGE)
+            exchanges = self._exchanges.filter(thread=thread)
+            if exchanges.height:
+                told = pl.concat([told, exchanges]).sort("start_ns")
+            did = _did(told, self._awaiting)
+            self._threads[thread] = (_calls(self._blocked.filter(thread=thread)), did)
         calls, did = self._threads[thread]
         call = calls.names_at(start)
         blocked = np.flatnonzero(call != NONE)
+        if (did.doing == EXCHANGE).any():
+            mostly = _mostly(did, start[blocked], end[blocked])
+            blocked = blocked[mostly.use != CODE[Use.RANK_WAIT]]
         after_sync = np.full(len(blocked), CODE[Use.HOST_AFTER_SYNC])
         yield _named(start[blocked], end[blocked], after_sync, call[blocked])
         several = np.setdiff1d(did.changing(start, end), blocked)
@@ -243,11 +287,15 @@ def _calls(told: pl.DataFrame) -> _Did:
     return _Did(np.append(-_NEVER, edges), np.where(name == NONE, _UNKNOWN, BLOCKED), name)
 
 
-def _did(told: pl.DataFrame) -> _Did:
+def _did(told: pl.DataFrame, awaiting: Mask) -> _Did:
     """Return what a thread did: the innermost of the sort that tells the most.
+
+    An exchange may go on in the background. If Python is shown, its thread waits for it only in a
+    function that waits.
 
     Args:
         told: Frame with the columns of `HOST`, by start.
+        awaiting: Which names are such functions.
     """
     sorts = [told.filter(doing=code) for code in _USE_OF]
     found = [innermost(one["start_ns"].to_numpy(), one["end_ns"].to_numpy()) for one in sorts]
@@ -256,6 +304,9 @@ def _did(told: pl.DataFrame) -> _Did:
     for code, one, (edges, owner) in zip(_USE_OF, sorts, found, strict=True):
         held = np.append(NONE, owner)[np.searchsorted(edges, since, side="right")]
         rows = np.flatnonzero(held != NONE)
+        if code == PYTHON and awaiting.any():
+            waits = awaiting[one["name"].to_numpy()[held[rows]]] & (doing[rows] == EXCHANGE)
+            rows = rows[~waits]
         doing[rows], name[rows] = code, one["name"].to_numpy()[held[rows]]
     return _Did(since, doing, name)
 

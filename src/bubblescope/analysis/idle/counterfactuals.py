@@ -18,6 +18,7 @@ import polars as pl
 from bubblescope.analysis.between_rounds import closed, rounds
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.measured_run import Waits, clocks, in_circles, measured_run
+from bubblescope.analysis.idle.rank_waits import closed_rank_waits
 from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.analysis.idle.task_lengths import Lengths, Medians, Typical, lengths
 from bubblescope.analysis.idle.whole_run_facts import early_between
@@ -112,7 +113,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         sent = _sent(run, shorter, None if known is None else known.ways.early)
         between = rounds(timeline).between
         between = between.filter(pl.col("step").is_in(run.steps, nulls_equal=True))
-        pauses, later = _lags(run, shorter)
+        pauses, later = _lags(run, shorter, closed_rank_waits(timeline))
         planned = _planned(run, recognition)
         made = {
             Cause.ORDER: planned is not None,
@@ -449,8 +450,15 @@ def _soonest(run: MeasuredRun, one: Ints, other: Ints) -> Ints:
     return far
 
 
-def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, int], dict[Cause, Ints]]:
+def _lags(
+    run: MeasuredRun, timeline: Timeline, waits: pl.DataFrame
+) -> tuple[dict[str, int], dict[Cause, Ints]]:
     """Take apart how late tasks started, by what their rank was doing meanwhile.
+
+    Args:
+        run: The run.
+        timeline: Its tasks, and all else that its ranks were in.
+        waits: When its hosts waited for other ranks, as of `rank_waits`.
 
     Returns:
         How long hosts paused in all, by what they did, and how late tasks started by each cause that
@@ -490,9 +498,13 @@ def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, int], dict[Ca
     held_up = meanwhile(tasks.filter(sending, pl.col("rank").is_in(on_host.implode())))
     launched = tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min)
     launched_late = launched.to_numpy()[run.task] > ready
+    # The host was late, but waited for other ranks itself: for a result, or in a collective.
+    awaited = meanwhile(waits.filter("of_result"))
+    synced = synced + meanwhile(waits.filter(~pl.col("of_result")))
     later = {
         Cause.PAUSE: paused,
         Cause.SYNC: synced,
+        Cause.TRANSFER: awaited,
         Cause.LAUNCH: np.where(launched_late & ~hosted, left, 0),
         Cause.SEND: held_up,
         Cause.CODE: np.where(hosted, left, 0),

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.between_rounds import rounds
+from bubblescope.analysis.idle.rank_waits import rank_waits
 from bubblescope.analysis.outside_passes import names_of
 from bubblescope.analysis.pipeline_phase import pipelines, step_facts
 from bubblescope.analysis.schedule.observe import seen
@@ -32,7 +33,7 @@ _SOME: Final = 1 << 17
 _GROUPS: Final = 64
 """Groups of steps at most."""
 
-_TELLING: Final = (step_facts, seen, names_of, pipelines, rounds)
+_TELLING: Final = (step_facts, seen, names_of, pipelines, rounds, rank_waits)
 """What parts are told of the whole."""
 
 NOBODY: Final = -1

@@ -19,6 +19,7 @@ from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.ledger import Entries, Replays, laid_out
 from bubblescope.analysis.idle.longest_gaps import counted, longest
 from bubblescope.analysis.idle.measured_run import Linked
+from bubblescope.analysis.idle.rank_waits import rank_waits, rank_waits_in
 from bubblescope.analysis.idle.shares import Lasting, Sets
 from bubblescope.analysis.idle.task_lengths import Durations, Medians
 from bubblescope.analysis.losses import Lost
@@ -96,10 +97,12 @@ class OfPart(NamedTuple):
         own = _phased(self.pieces.part(self.number), self.told)
         around = self.pieces.around(self.number, own.start_ns, own.end_ns)
         others = around.tasks.filter(~(_PASS & (pl.col("lane") == Lane.COMPUTE.value)))
+        waits = pl.concat([rank_waits_in(one.budget) for one in (own, around)])
+        known = {**self.told, rank_waits: waits}
         if not others.height:
-            return told(own, self.told), around
+            return told(own, known), around
         both = pl.concat([own.tasks, others])
-        return told(Timeline(both, own.ranks, own.run, **own.tables), self.told), around
+        return told(Timeline(both, own.ranks, own.run, **own.tables), known), around
 
 
 _PASS: Final = pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS])

@@ -32,6 +32,10 @@ DEVICE_ADVICE: Final = {
     ),
     Use.HOST_PYTHON: "Keep Python off the critical path: torch.compile, CUDA graphs, less logging.",
     Use.HOST_UNKNOWN: "A trace with Python's stacks or NVTX ranges would show what the host does.",
+    Use.RANK_WAIT: (
+        "Send from device to device (NCCL instead of gloo or MPI through the host's memory), post "
+        "receives ahead, or look for the rank that others wait for."
+    ),
     Use.LAUNCH_CALL: "Fewer, larger kernels; CUDA graphs launch many with one call.",
     Use.LATENCY: "Kernels are short beside the latency of a launch: CUDA graphs, fused kernels.",
     Use.EVENT_WAIT: "Look at which stream records the event, and whether the wait is needed.",
@@ -52,6 +56,7 @@ DEVICE_HEADLINES: Final = {
     Use.HOST_OPERATOR: "Launch larger pieces of work.",
     Use.HOST_PYTHON: "Keep Python off the critical path.",
     Use.HOST_UNKNOWN: "Find out what the host does.",
+    Use.RANK_WAIT: "Do not wait for other ranks on the host.",
     Use.LAUNCH_CALL: "Launch fewer, larger kernels.",
     Use.LATENCY: "Fuse short kernels.",
     Use.EVENT_WAIT: "Look at what streams wait for.",

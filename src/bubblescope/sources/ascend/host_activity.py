@@ -18,6 +18,7 @@ from bubblescope.sources.capture import (
     ANNOTATED,
     BLOCKED,
     DATA,
+    EXCHANGE,
     GC,
     HOST,
     LAUNCHES,
@@ -216,6 +217,7 @@ _DOING: Final = {
     Doing.DATA: DATA,
     Doing.OPTIMIZER: OPTIMIZER,
     Doing.OPERATOR: OPERATOR,
+    Doing.EXCHANGE: EXCHANGE,
     Doing.OTHER: ANNOTATED,
 }
 

@@ -193,6 +193,7 @@ class Tables(msgspec.Struct, frozen=True):
             return nothing
         with ThreadPoolExecutor(min(_THREADS, len(files), 2 * (os.cpu_count() or 1))) as pool:
             frames = list(pool.map(_frame, repeat(self.store), files, repeat(where)))
+        frames = [_of_today(one, nothing.schema) for one in frames]
         odd = next((at for at, one in enumerate(frames) if one.schema != nothing.schema), None)
         if odd is not None:
             raise SourceError(
@@ -296,6 +297,20 @@ def _frame(store: Store, file: str, where: pl.Expr | None = None) -> pl.DataFram
         raise SourceError(path, "is in the catalogue and missing; make the dataset anew") from None
     except UNREADABLE as error:
         raise SourceError(path, f"cannot be read as Parquet ({reason(error)})") from None
+
+
+def _of_today(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """Return rows by the names that columns of names have today, if some were added since."""
+    pairs = {name: (frame.schema.get(name), today) for name, today in schema.items()}
+    more = [
+        pl.col(name).cast(today)
+        for name, (then, today) in pairs.items()
+        if isinstance(then, pl.Enum)
+        and isinstance(today, pl.Enum)
+        and then != today
+        and {*then.categories} <= {*today.categories}
+    ]
+    return frame.with_columns(more) if more else frame
 
 
 def _within(column: str, wanted: Sequence[range]) -> pl.Expr:
