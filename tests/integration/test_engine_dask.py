@@ -224,15 +224,16 @@ def test_a_cluster_of_our_own_looks_after_its_workers(own):
 
 
 def test_a_cluster_of_our_own_shows_nothing_of_itself_also_once_a_worker_was_replaced(own):
-    """Pages ask nobody who he is, and to look what a worker does takes a part of its time."""
+    """Pages ask nobody who he is, and to look what a worker does, or if it answers, takes its time."""
     for _ in range(2):
-        assert {shown for _, shown in own.run(shows, range(4))} == {(0, False)}
+        assert {shown for _, shown in own.run(shows, range(4))} == {(0, False, "1s")}
         own._client.run_on_scheduler(close_all)
 
 
 def shows(_):
     pages, watched = "distributed.worker.http.routes", "distributed.worker.profile.enabled"
-    return len(dask.config.get(pages)), dask.config.get(watched)
+    asked = dask.config.get("distributed.admin.tick.interval")
+    return len(dask.config.get(pages)), dask.config.get(watched), asked
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="tells how glibc keeps memory")

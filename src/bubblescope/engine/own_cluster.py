@@ -48,8 +48,12 @@ _UNSEEN: Final[dict[str, Any]] = {
     # What it tells over HTTP, which asks nobody who he is.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
-    # Who looks a hundred times a second what each worker is doing takes a twentieth of its time.
+    # Who looks a hundred times a second what each worker is doing takes a twentieth of its time; who
+    # looks fifty times whether it still answers, and twice how the machine is, a fiftieth of a core.
     "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.tick.cycle": "5s",
+    "distributed.admin.system-monitor.interval": "5s",
 }
 """Settings of Dask by which a cluster shows nothing of itself: nobody is there to see it."""
 
