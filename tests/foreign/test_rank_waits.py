@@ -33,9 +33,7 @@ class Rank:
             self.trace.event("cpu_op", "c10d::recv_", begin, begin + 500)
             self.trace.range(self.waits, begin + 600, self.host)
         late, waiting = self.host + 1_000 - self.device, self.host - max(begin + 600, self.device)
-        if (
-            self.device and 2 * waiting > late > 0
-        ):  # until the first operation, no device is known of
+        if self.device and 2 * waiting > late > 0:  # before it runs anything, no device is known
             self.waited += late
         self.copy(HtoD)
 
@@ -108,9 +106,8 @@ def test_a_device_whose_host_waits_for_a_result_waits_for_the_other_rank(tmp_pat
 def test_and_what_it_waits_for_is_no_launch_but_a_transfer(tmp_path):
     why = loaded(job("gloo:recv"), tmp_path).why().to_dict()
     causes = {one["cause"]: one["idle_ns"] for one in why["causes"]}
-    assert (
-        causes.get(Cause.LAUNCH.value, 0) < 20_000 * 2 * 2 * STEPS * MICROBATCHES
-    )  # a launch each
+    launches = 2 * 2 * STEPS * MICROBATCHES
+    assert causes.get(Cause.LAUNCH.value, 0) < 20_000 * launches
     assert causes[Cause.TRANSFER.value] > 0.5 * sum(causes.values())
 
 

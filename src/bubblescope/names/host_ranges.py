@@ -19,6 +19,9 @@ class Doing(Enum):
     OTHER = "other"
 
 
+ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
+"""What annotations of communication begin with that the host itself does, from issue to completion."""
+
 # Made when a name is first looked at: most runs have none of these.
 _DATA: Final = (
     r"enumerate\(DataLoader\)|(?:\w*[ _.-])?data[ _-]?load(?:er|ing)?\b|get[ _](?:batch|data)$"
@@ -26,7 +29,7 @@ _DATA: Final = (
 _OPTIMIZER: Final = r"(?:## )?optimizer|\w*Optimizer\w*\.step\b"
 _OPERATOR: Final = r"\w+(?:::\w+)+|\w+Backward\d*(?=, seq| |$)"
 _EXCHANGE: Final = (
-    r"(?:gloo|mpi|ucc):(?!send)"
+    rf"(?:{'|'.join(ON_HOST)})(?!send)"
     r"|MPI_(?:[BRS]?send|M?[Rr]ecv|Sendrecv|M?[Pp]robe|Wait|Barrier|Bcast|All|Reduce|Gather|Scatter)"
 )
 _AWAITS: Final = re.compile(r"<built-in method wait of (?:PyCapsule|pybind11)")

@@ -183,6 +183,11 @@ _ABOUT: Final = {
 _NUMBERED: Final = pl.Schema({"doing": pl.Int8, "name": pl.Int32})
 
 
+def about(name: str) -> int:
+    """Return what the host does in an annotation of some name: one of the codes of `HOST`."""
+    return _ABOUT[doing(name)]
+
+
 def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     """Return what ranges say that the host was doing, with the columns of `HOST`.
 
@@ -193,11 +198,11 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     if not ranges.height:
         return pl.DataFrame(schema=HOST)
     names = ranges["name"].unique().to_list()
-    about = [_ABOUT[doing(name)] for name in names]
+    codes = [about(name) for name in names]
     return (
         ranges.drop_nulls("end_ns")
         .with_columns(
-            doing=pl.col("name").replace_strict(names, about, return_dtype=pl.Int8),
+            doing=pl.col("name").replace_strict(names, codes, return_dtype=pl.Int8),
             name=pl.col("name").replace_strict(
                 names, [numbers[name] for name in names], return_dtype=pl.Int32
             ),

@@ -195,9 +195,11 @@ class Host:
         if thread not in self._threads:
             told = self._told.filter(pl.col("thread") == thread, pl.col("doing") != EXCHANGE)
             exchanges = self._exchanges.filter(thread=thread)
+            awaiting = np.empty(0, bool)
             if exchanges.height:
                 told = pl.concat([told, exchanges]).sort("start_ns")
-            did = _did(told, self._awaiting)
+                awaiting = self._awaiting
+            did = _did(told, awaiting)
             self._threads[thread] = (_calls(self._blocked.filter(thread=thread)), did)
         calls, did = self._threads[thread]
         call = calls.names_at(start)
@@ -295,7 +297,7 @@ def _did(told: pl.DataFrame, awaiting: Mask) -> _Did:
 
     Args:
         told: Frame with the columns of `HOST`, by start.
-        awaiting: Which names are such functions.
+        awaiting: Which names are such functions; empty where there is no exchange.
     """
     sorts = [told.filter(doing=code) for code in _USE_OF]
     found = [innermost(one["start_ns"].to_numpy(), one["end_ns"].to_numpy()) for one in sorts]
@@ -304,7 +306,7 @@ def _did(told: pl.DataFrame, awaiting: Mask) -> _Did:
     for code, one, (edges, owner) in zip(_USE_OF, sorts, found, strict=True):
         held = np.append(NONE, owner)[np.searchsorted(edges, since, side="right")]
         rows = np.flatnonzero(held != NONE)
-        if code == PYTHON and awaiting.any():
+        if code == PYTHON and len(awaiting):
             waits = awaiting[one["name"].to_numpy()[held[rows]]] & (doing[rows] == EXCHANGE)
             rows = rows[~waits]
         doing[rows], name[rows] = code, one["name"].to_numpy()[held[rows]]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 import polars as pl
 
+from bubblescope.names.host_ranges import ON_HOST
+
 if TYPE_CHECKING:
     from bubblescope.sources.capture import Capture
 
@@ -54,7 +56,7 @@ _BEGINNINGS: Final[dict[int, str | tuple[str, ...]]] = {
     NODE: "torch::autograd::",
     SEND: "c10d::send",
     RECEIVE: "c10d::recv",
-    COMMUNICATION: ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:"),
+    COMMUNICATION: ("c10d::", "record_param_comms", "nccl:", *ON_HOST),
 }
 """What the names of operators of some roles begin with; the first that fits is right."""
 

@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.between_rounds import closed, rounds
+from bubblescope.analysis.between_rounds import closed, closed_stretches, rounds
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.measured_run import Waits, clocks, in_circles, measured_run
-from bubblescope.analysis.idle.rank_waits import closed_rank_waits
+from bubblescope.analysis.idle.rank_waits import rank_waits
 from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.analysis.idle.task_lengths import Lengths, Medians, Typical, lengths
 from bubblescope.analysis.idle.whole_run_facts import early_between
@@ -113,7 +113,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         sent = _sent(run, shorter, None if known is None else known.ways.early)
         between = rounds(timeline).between
         between = between.filter(pl.col("step").is_in(run.steps, nulls_equal=True))
-        pauses, later = _lags(run, shorter, closed_rank_waits(timeline))
+        waits = closed_stretches(rank_waits(timeline), timeline)
+        pauses, later = _lags(run, shorter, waits)
         planned = _planned(run, recognition)
         made = {
             Cause.ORDER: planned is not None,
@@ -458,7 +459,7 @@ def _lags(
     Args:
         run: The run.
         timeline: Its tasks, and all else that its ranks were in.
-        waits: When its hosts waited for other ranks, as of `rank_waits`.
+        waits: When its hosts waited for other ranks, as `rank_waits`, without the time between rounds.
 
     Returns:
         How long hosts paused in all, by what they did, and how late tasks started by each cause that

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.between_rounds import closed_stretches
 from bubblescope.model.budget import Use
 from bubblescope.model.cached_results import remembered
 
@@ -46,8 +45,3 @@ def rank_waits_in(budget: pl.DataFrame) -> pl.DataFrame:
 def rank_waits(timeline: Timeline) -> pl.DataFrame:
     """Return `rank_waits_in` of a run; of a part of a run, what is of the whole run."""
     return rank_waits_in(timeline.budget)
-
-
-def closed_rank_waits(timeline: Timeline) -> pl.DataFrame:
-    """Return `rank_waits` as of a run without the time between its rounds."""
-    return closed_stretches(rank_waits(timeline), timeline)

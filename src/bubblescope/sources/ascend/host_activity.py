@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from bubblescope.names.host_ranges import Doing, collects_garbage, doing
+from bubblescope.names.host_ranges import collects_garbage
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.ascend.mstx_messages import parse_message
 from bubblescope.sources.ascend.profile import RANGE_TYPES
 from bubblescope.sources.capture import (
     ANNOTATED,
     BLOCKED,
-    DATA,
-    EXCHANGE,
     GC,
     HOST,
     LAUNCHES,
     OPERATOR,
-    OPTIMIZER,
     PYTHON,
     SLOW_COPY_NS,
+    about,
 )
 
 if TYPE_CHECKING:
@@ -188,7 +186,7 @@ def read_activity(
         _FUNCTIONS: (framework.filter(type=_FUNCTIONS), _function),
         _QUEUE: (calls.queue, lambda name: (OPERATOR, name.removeprefix(_DEQUEUE))),
         BLOCKED: (calls.blocked, lambda name: (BLOCKED, name)),
-        ANNOTATED: (marks, lambda name: (_about(name), parse_message(name, names).name)),
+        ANNOTATED: (marks, lambda name: (about(name), parse_message(name, names).name)),
     }
     numbers: dict[str, int] = {}
     parts = [pl.DataFrame(schema=HOST)]
@@ -213,24 +211,11 @@ def read_activity(
     return pl.concat(parts), tuple(numbers)
 
 
-_DOING: Final = {
-    Doing.DATA: DATA,
-    Doing.OPTIMIZER: OPTIMIZER,
-    Doing.OPERATOR: OPERATOR,
-    Doing.EXCHANGE: EXCHANGE,
-    Doing.OTHER: ANNOTATED,
-}
-
-
-def _about(name: str) -> int:
-    return _DOING[doing(name)]
-
-
 def _operator(name: str) -> tuple[int, str]:
     """Tell operators from what a job annotated: both are rows of one type."""
-    about = _about(name)
-    known = about == ANNOTATED and ("::" in name or name.startswith("aclnn"))
-    return (OPERATOR if known else about), name
+    code = about(name)
+    known = code == ANNOTATED and ("::" in name or name.startswith("aclnn"))
+    return (OPERATOR if known else code), name
 
 
 def _function(name: str) -> tuple[int, str]:

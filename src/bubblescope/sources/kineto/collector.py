@@ -15,6 +15,7 @@ import polars as pl
 from bubblescope.model.counters import changes
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.names.host_ranges import ON_HOST
 from bubblescope.names.phase_words import OPTIMIZER_KERNEL
 from bubblescope.sources.capture import LAUNCHES, OPERATORS, RANGES, WORK, Capture, Comm
 from bubblescope.sources.kineto.collective_calls import CollectiveCalls
@@ -89,8 +90,6 @@ _CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("t
 _PROCESS: Final = attrgetter("pid")
 _START, _LENGTH = attrgetter("ts"), attrgetter("dur")
 _STREAM = attrgetter("args.stream")
-_ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
-"""Annotations of communication that the host itself does, from issue to completion."""
 
 
 class Events(msgspec.Struct, frozen=True):
@@ -538,7 +537,7 @@ def _work_on_host(
         operators: Its operators.
         peers: Returns the rank at the other end of each transfer, by its thread and start_ns.
     """
-    comm = ranges.filter(pl.col("name").str.contains("^(?:" + "|".join(_ON_HOST) + ")"))
+    comm = ranges.filter(pl.col("name").str.contains("^(?:" + "|".join(ON_HOST) + ")"))
     comm = comm.with_columns(peer=peers(comm))
     sorts = comm.select("name", "peer").unique().sort("name", "peer", nulls_last=True)
     done = comm.join(
