@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bubblescope.analysis.between_rounds import between_rounds, closed, laid_open
+from bubblescope.analysis.between_rounds import between_rounds, closed, closed_stretches, laid_open
 from bubblescope.analysis.compare import Comparison
 from bubblescope.analysis.pipeline_phase import pipelines
 from bubblescope.analysis.rates import bubble_rates
@@ -18,6 +18,8 @@ from bubblescope.analysis.whatif import WhatIf
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline import Timeline
+from dealt_runs import in_rounds
+from random_runs import made as random_run
 
 MS = 1_000_000
 
@@ -175,3 +177,18 @@ def test_what_is_of_no_step_moves_with_the_step_around_it():
     data = closed(loose).tasks.filter(kind="data")
     begins = [step * 1000 + 60 * turn for step in range(3) for turn in (1, 2)]
     assert data["start_ns"].to_list() == data["end_ns"].to_list() == [at * MS for at in begins]
+
+
+def test_stretches_of_time_move_with_tasks_of_the_same_time():
+    looked = 0
+    for seed in range(40):
+        timeline = random_run(seed).timeline
+        tasks, per = in_rounds(timeline.tasks.drop_nulls(["step", "microbatch"]))
+        run = Timeline(tasks, timeline.ranks, Run(microbatches=per))
+        if between_rounds(run, pipelines(run)).height:
+            looked += 1
+            stretches = run.tasks.select("rank", "start_ns", "end_ns")
+            apart = closed_stretches(stretches, run)
+            assert apart.equals(closed(run).tasks.select("rank", "start_ns", "end_ns"))
+            assert not apart.equals(stretches)
+    assert looked > 20
