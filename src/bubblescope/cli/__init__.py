@@ -23,7 +23,7 @@ from bubblescope.cli.help_text import Spoken, lang_option, spoken, summary
 from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.machine import seldom_collect
-from bubblescope.model.memory import reuse
+from bubblescope.model.memory import ALLOCATOR, allocator_options, reuse
 from bubblescope.model.registry import Registry
 from bubblescope.model.version import __version__
 
@@ -62,15 +62,10 @@ _START_JOBS: Final = frozenset({"demo", "record"})
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a disk that has no more room, or none for one file or for somebody."""
 
-_OF_LIBRARIES: Final = {
-    # How Polars' allocator, jemalloc, keeps memory that was freed: in one place for all threads, so
-    # that what one has freed another takes; and it counts as ours until it is returned, which costs no
-    # more time when done at once.
-    "_RJEM_MALLOC_CONF": "narenas:1,muzzy_decay_ms:0",
-    # NumPy would start a thread for each core, and what is multiplied here is too little to gain by it.
-    "OPENBLAS_NUM_THREADS": "1",
-}
-"""Settings of libraries, which read them when they are loaded; those of the user stand."""
+_OF_ALLOCATOR: Final = "narenas:1,muzzy_decay_ms:0"
+"""How Polars' allocator keeps memory that was freed: in one place for all threads, so that what one has
+freed another takes; and it counts as ours until it is returned, which costs no more time when done at
+once."""
 
 GROUPS: Final = {
     "See what ran": ("view", "report", "kernels", "info", "names", "serve"),
@@ -88,6 +83,14 @@ COMMANDS: Final[Registry[click.Command]] = Registry(
 """The commands by name; another package adds one by an entry point that is a click command."""
 
 
+def _set_libraries() -> None:
+    """Say how libraries do their work, before they are loaded; what the user says stands."""
+    os.environ[ALLOCATOR] = allocator_options(_OF_ALLOCATOR)
+    # NumPy would start a thread for each core, and what is multiplied here is too little to gain by it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    reuse()
+
+
 class _Commands(click.Group):
     """The commands, each imported only to be run: importing takes longer than most of their work."""
 
@@ -100,9 +103,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
         if cmd_name not in _START_JOBS:
-            for setting, value in _OF_LIBRARIES.items():
-                os.environ.setdefault(setting, value)
-            reuse()
+            _set_libraries()
         command = super().get_command(ctx, cmd_name)
         if command is None and cmd_name in COMMANDS:
             command = COMMANDS[cmd_name]

@@ -12,7 +12,7 @@ import msgspec
 
 from bubblescope.model.errors import BubblescopeError, EngineError
 from bubblescope.model.machine import seldom_collect
-from bubblescope.model.memory import reuse
+from bubblescope.model.memory import ALLOCATOR, allocator_options, reuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,9 +22,6 @@ THREADS: Final = "POLARS_MAX_THREADS"
 
 One for each core in each of many processes would be in each other's way."""
 
-_ALLOCATOR: Final = "_RJEM_MALLOC_CONF"
-_OF_POLARS: Final = "dirty_decay_ms:500,muzzy_decay_ms:1000"
-"""How Polars sets its allocator where nobody says otherwise, which it writes before what is said."""
 _OF_WORKERS: Final = "dirty_decay_ms:10000,oversize_threshold:0"
 """Memory that frames gave back, large ones too, is kept for ten seconds: the next job is mostly like
 the last, and takes it again without the system having to clear it, a twentieth of all time else."""
@@ -46,10 +43,9 @@ class Failure(msgspec.Struct, frozen=True):
 
 def settings(threads: int) -> dict[str, str]:
     """Return the environment of a worker that has so many threads; what the user sets stands."""
-    said = os.environ.get(_ALLOCATOR, "").removeprefix(_OF_POLARS).strip(",")
     return {
         THREADS: os.environ.get(THREADS, str(threads)),
-        _ALLOCATOR: ",".join(filter(None, [_OF_WORKERS, said])),  # what is said last counts
+        ALLOCATOR: allocator_options(_OF_WORKERS),
     }
 
 

@@ -1,13 +1,30 @@
-"""What the C library does with memory that was freed; the allocator of Polars is its own."""
+"""What is done with memory that was freed, by the C library and by Polars' own allocator."""
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+ALLOCATOR: Final = "_RJEM_MALLOC_CONF"
+"""Sets Polars' allocator, jemalloc, which reads it when Polars is loaded."""
+
+_OF_POLARS: Final = "dirty_decay_ms:500,muzzy_decay_ms:1000"
+"""What Polars itself writes there when it is imported, before what is said already."""
+
+
+def allocator_options(ours: str) -> str:
+    """Return what to set `ALLOCATOR` to: our options, then those of the user, of which the last count.
+
+    What Polars wrote in a process that started this one was said by no user, and does not count.
+    """
+    said = os.environ.get(ALLOCATOR, "").replace(_OF_POLARS, "").split(",")
+    return ",".join(dict.fromkeys([*ours.split(","), *filter(None, said)]))
 
 
 def reuse() -> None:
