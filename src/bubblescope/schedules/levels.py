@@ -151,7 +151,7 @@ class Levels:
     def ends(self, duration_ns: Ints, delays: Delays, ready_ns: Ints | None) -> Ints:
         """Return when every operation ends, n long; as of `bubblescope.schedules.replay.Graph.run`."""
         order = self.order
-        duration = duration_ns[order]
+        duration = duration_ns[order].astype(np.int64, copy=False)
         earliest = None if ready_ns is None else ready_ns[order]
         # The last element is what index -1 finds: the end of nothing.
         ends = np.empty(len(order) + 1, np.int64)
@@ -173,7 +173,7 @@ class Levels:
                         np.maximum(begin, other, out=begin)
                 np.maximum(begin, 0 if earliest is None else earliest[low:high], out=begin)
                 np.add(begin, duration[low:high], out=ends[low:high])
-        found = np.empty(len(order), np.int64)
+        found = duration  # which nobody needs any more
         found[order] = ends[:-1]
         return found
 

@@ -50,6 +50,8 @@ class Parts:
             ends = np.cumsum(np.bincount(part, minlength=len(self.operations)))
             self.own = np.split(order_of_runs(part).astype(np.int32), ends[:-1])
         self.graphs = self._made(at_once(self._local, range(len(self.operations))), like)
+        if len(self.graphs) == 1:  # which may be another's: then its edges are kept once
+            self.edges = self.graphs[0].edges
 
     @property
     def bounds(self) -> Ints:
@@ -82,6 +84,8 @@ class Parts:
 
     def _local(self, index: int) -> Edges:
         """Return the edges of a part, with its operations numbered from 0."""
+        if len(self.operations) == 1:
+            return self.edges
         first, own = self.operations[index].start, self.own[index]
         return Edges(*(end[own] - first for end in self.edges))
 

@@ -196,7 +196,8 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
             lag_ns: How long it starts after it could.
             waits: What it waits for, and how long.
         """
-        return as_replay(*self._times(duration_ns, lag_ns, waits), self.first, self.step)
+        start, end = self._times(duration_ns, lag_ns, waits)
+        return as_replay(start, end, self.first, self.step)
 
     def lengths(
         self,
@@ -314,25 +315,33 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
     """Return tasks with the idle time around them.
 
     Args:
-        start_ns: When each task starts, n long; those of a group may be in any order.
-        end_ns: When it ends.
+        start_ns: When each task starts, n long; those of a group may be in any order. What is
+            returned is written over it.
+        end_ns: When it ends; likewise.
         first: First task of each group, and n.
         step: Index of each task's step.
     """
     begins, turn = first[:-1], _turns(first, step)
     opened = np.minimum.reduceat(start_ns, turn)[step]
-    start, end = start_ns - opened, end_ns - opened
-    length = np.maximum.reduceat(end, turn)
+    start_ns -= opened
+    end_ns -= opened
+    del opened
+    length = np.maximum.reduceat(end_ns, turn)
     sizes = np.diff(first)
-    group = np.repeat(np.arange(len(sizes)), sizes)
-    earlier = np.zeros(len(start), bool)  # than the task before
-    np.less(start[1:], start[:-1], out=earlier[1:])
+    group = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    earlier = np.zeros(len(start_ns), bool)  # than the task before
+    np.less(start_ns[1:], start_ns[:-1], out=earlier[1:])
     earlier[begins] = False
-    gap = np.empty_like(start)
-    order = np.lexsort((start, group)) if earlier.any() else slice(None)
-    gap[order] = np.maximum(start[order] - np.maximum(reached_ns(end[order], group), 0), 0)
-    tail = length[step[begins]] - np.maximum.reduceat(end, begins)
-    return Replay(start, end, gap, tail, length)
+    order = np.lexsort((start_ns, group)) if earlier.any() else None
+    by_start = (start_ns, end_ns) if order is None else (start_ns[order], end_ns[order])
+    gap = reached_ns(by_start[1], group)
+    np.maximum(gap, 0, out=gap)
+    np.subtract(by_start[0], gap, out=gap)
+    np.maximum(gap, 0, out=gap)
+    if order is not None:
+        gap[order] = gap.copy()
+    tail = length[step[begins]] - np.maximum.reduceat(end_ns, begins)
+    return Replay(start_ns, end_ns, gap, tail, length)
 
 
 def _turns(first: Ints, step: Ints) -> Ints:
@@ -625,7 +634,9 @@ def _columns(tasks: pl.DataFrame) -> dict[str, Any]:
         group=pl.struct("step", "rank").rle_id(),
     )
     columns = {values.name: values.to_numpy().astype(np.int32) for values in numbers}
-    return columns | {name: tasks[name].to_numpy() for name in ("start_ns", "end_ns")}
+    return columns | {
+        name: tasks[name].to_numpy(writable=True) for name in ("start_ns", "end_ns")
+    }
 
 
 def _awaited(
