@@ -13,7 +13,9 @@ from bubblescope.model.ordering import distinct
 from bubblescope.model.timeline_tables import PIPELINE
 
 if TYPE_CHECKING:
-    from bubblescope.model.arrays import Ints
+    from numpy.typing import NDArray
+
+    from bubblescope.model.arrays import Ints, Mask
     from bubblescope.model.timeline import Timeline
 
 _FORWARD: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
@@ -29,6 +31,9 @@ _NEEDED: Final = (
     *("stage", "microbatch", "pair_stage", "pair_microbatch"),
 )
 """Columns of tasks that tell what feeds what."""
+
+_ROW_BITS: Final = 31
+"""Of the number of a row."""
 
 _NO_STEP: Final = np.iinfo(np.int32).min
 
@@ -168,7 +173,7 @@ def passes(timeline: Timeline) -> pl.DataFrame:
     pipeline = np.zeros(int(ranks.max(initial=0)) + 1, np.uint32)
     pipeline[ranks] = coordinates["pipeline"].to_numpy()
 
-    def fed_of(rows: Ints) -> pl.DataFrame:
+    def fed_of(rows: NDArray[np.uint32]) -> pl.DataFrame:
         works = _rows_of(tasks, rows)
         works = works.with_columns(
             work=pl.Series(rows, dtype=pl.UInt32),
@@ -178,16 +183,21 @@ def passes(timeline: Timeline) -> pl.DataFrame:
         return feeds(works, within, held_once=held_once).select("source", "target", "backward")
 
     fed = pl.concat(map(fed_of, groups))
-    # Rows are less than 2^31: as one number, both are sorted at once.
-    place = fed["source"].to_numpy().astype(np.int64)
-    place <<= 32
-    place |= fed["target"].to_numpy()
-    order = pl.Series(np.argsort(place, kind="stable"), dtype=pl.UInt32)
-    del place
-    return pl.DataFrame([fed.drop_in_place(name).gather(order) for name in fed.columns])
+    # Rows are less than 2^31: as one number, all columns are sorted at once.
+    key = fed["source"].to_numpy().astype(np.int64)
+    for name, bits in (("target", _ROW_BITS), ("backward", 1)):
+        key <<= bits
+        key |= fed[name].to_numpy()
+    del fed
+    key.sort()
+    backward = pl.Series("backward", (key & 1).astype(bool))
+    key >>= 1
+    target = pl.Series("target", (key & ((1 << _ROW_BITS) - 1)).astype(np.uint32))
+    key >>= _ROW_BITS
+    return pl.DataFrame([pl.Series("source", key.astype(np.uint32)), target, backward])
 
 
-def _rows_of(frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+def _rows_of(frame: pl.DataFrame, rows: NDArray[np.uint32]) -> pl.DataFrame:
     """Return rows of a frame, ascending, and a part of it as it is if they are one."""
     if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
         return frame[int(rows[0]) : int(rows[-1]) + 1]
@@ -196,7 +206,7 @@ def _rows_of(frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:
 
 def _some_at_a_time(
     tasks: pl.DataFrame, coordinates: pl.DataFrame
-) -> tuple[list[Ints], bool | None]:
+) -> tuple[list[NDArray[np.uint32]], bool | None]:
     """Return the rows of tasks of the compute lane, of a large run some steps at a time.
 
     Steps have nothing to do with each other, but for which of several ranks is of which pipeline where
@@ -221,10 +231,14 @@ def _some_at_a_time(
         if _held_once(held):
             known = distinct(tasks, "step")["step"].fill_null(_NO_STEP).sort().to_numpy()
             return [
-                np.flatnonzero(compute & (step >= steps[0]) & (step <= steps[-1]))
+                _places(compute & (step >= steps[0]) & (step <= steps[-1]))
                 for steps in np.array_split(known, min(_GROUPS, len(known)))
             ], True
-    return [np.flatnonzero(compute)], None
+    return [_places(compute)], None
+
+
+def _places(mask: Mask) -> NDArray[np.uint32]:
+    return np.flatnonzero(mask).astype(np.uint32)
 
 
 @remembered

@@ -634,9 +634,7 @@ def _columns(tasks: pl.DataFrame) -> dict[str, Any]:
         group=pl.struct("step", "rank").rle_id(),
     )
     columns = {values.name: values.to_numpy().astype(np.int32) for values in numbers}
-    return columns | {
-        name: tasks[name].to_numpy(writable=True) for name in ("start_ns", "end_ns")
-    }
+    return columns | {name: tasks[name].to_numpy(writable=True) for name in ("start_ns", "end_ns")}
 
 
 def _awaited(

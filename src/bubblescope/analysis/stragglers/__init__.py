@@ -169,6 +169,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             ScheduleError: Operations wait for each other in a circle.
         """
         progress.begin("ordering operations")
+        give_back()  # what reading has left
         several = pipelines(timeline)["pipeline"].n_unique() > 1
         operations = tabulate(closed(timeline))
         replays = Replays(operations)

@@ -127,29 +127,30 @@ def tabulate(timeline: Timeline) -> Operations:
         TimelineError: Nothing can be laid out; the message says why.
     """
     job_trace, types, tasks = _typed(timeline.tasks)
-    if not (tasks["kind"] == Kind.FORWARD.value).any():
+    typed = tasks["type"] >= 0
+    if not (typed & (tasks["kind"] == Kind.FORWARD.value)).any():
         raise TimelineError("the timeline has no forward, so there is no pipeline to replay")
-    steps = tasks["step"].unique().sort().to_list()
+    steps = tasks["step"].filter(typed).unique().sort().to_list()
     pipeline, place_of, replica_of, notices = _pipeline(timeline.ranks, tasks)
     known = timeline.ranks["rank"].to_numpy()
     row = np.searchsorted(known, tasks["rank"].to_numpy()).astype(np.int32)
-    if (replica_of < 0).any():
-        inside = replica_of[row] >= 0
-        tasks, row = tasks.filter(inside), row[inside]
-    # Unstepped tasks are only there if no task has a step.
-    step = np.searchsorted(np.array(steps), tasks["step"].to_numpy()) if steps[0] is not None else 0
+    # The rows of operations, not a copy of them: a single other task would cost one of all columns.
+    own = np.flatnonzero(typed.to_numpy() & (replica_of[row] >= 0)).astype(np.int32)
+    row = row[own]
     shape = (len(pipeline.rank), len(types), len(steps), pipeline.rank.shape[1])
-    cells = np.ravel_multi_index(
-        (
-            place_of[row],
-            tasks["type"].to_numpy(),
-            np.broadcast_to(step, row.shape),
-            replica_of[row],
-        ),
-        shape,
-    )
+    # As `np.ravel_multi_index` has it, which copies all four columns first.
+    cells = place_of[row].astype(np.min_scalar_type(-int(np.prod(shape)) - 1))
+    cells *= shape[1]
+    cells += tasks["type"].to_numpy()[own]
+    cells *= shape[2]
+    if steps[0] is not None:  # unstepped tasks are only there if no task has a step
+        cells += np.searchsorted(np.array(steps), tasks["step"].gather(own).to_numpy())
+    cells *= shape[3]
+    cells += replica_of[row]
     index, whole = _blocks(cells, shape)
-    del cells, step
+    del cells
+    place = place_of[row][index[:, 0, 0]]
+    index = own[index]
     alike = _alike(tasks, index)
     index, chosen = index[:, alike], np.flatnonzero(whole)[alike]
     if len(chosen) < len(steps):
@@ -161,7 +162,6 @@ def tabulate(timeline: Timeline) -> Operations:
         for name in ("type", "stage", "chunk", "microbatch", "pair_stage", "pair_microbatch")
     }
     used, once["type"] = np.unique(once["type"], return_inverse=True)
-    place = place_of[row][index[:, 0, 0]]
     starts, ends = (tasks[name].to_numpy()[index] for name in ("start_ns", "end_ns"))
     names = [types[number] for number in used.tolist()]
     computes = np.array(
@@ -195,10 +195,11 @@ def tabulate(timeline: Timeline) -> Operations:
 
 
 def _typed(tasks: pl.DataFrame) -> tuple[bool, list[str], pl.DataFrame]:
-    """Give each task its type, and leave out those that have none.
+    """Give each task its type.
 
     Returns:
-        Whether the types are those of job traces; their names; the tasks with the index of theirs.
+        Whether the types are those of job traces; their names; the tasks with the index of theirs, -1
+        for those that are left out: they have none, or no step where others have.
     """
     job_trace = bool((tasks["name"] == job_trace_operations.FORWARD).any())
     types = list(job_trace_operations.TYPES) if job_trace else [kind.value for kind in _COMPUTE]
@@ -214,12 +215,9 @@ def _typed(tasks: pl.DataFrame) -> tuple[bool, list[str], pl.DataFrame]:
         typed = np.where(typed < 0, by_name.fill_null(_UNKNOWN).to_numpy(), typed)
     elif not (tasks["lane"] == Lane.COMPUTE.value).all():
         typed = np.where((tasks["lane"] == Lane.COMPUTE.value).to_numpy(), typed, _UNKNOWN)
-    tasks = tasks.select(_NEEDED).with_columns(type=typed)
-    kept = tasks["type"] >= 0
-    if tasks["step"].null_count() < len(tasks):
-        kept &= tasks["step"].is_not_null()
-    # Mostly all are, and what is not copied takes neither time nor memory.
-    return job_trace, types, tasks if kept.all() else tasks.filter(kept)
+    if 0 < tasks["step"].null_count() < len(tasks):
+        typed = np.where(tasks["step"].is_not_null().to_numpy(), typed, _UNKNOWN)
+    return job_trace, types, tasks.select(_NEEDED).with_columns(type=typed)
 
 
 def _values(tasks: pl.DataFrame, name: str) -> Array:
@@ -305,7 +303,7 @@ def _works(ranks: pl.DataFrame, tasks: pl.DataFrame) -> tuple[list[_Work], list[
     Raises:
         TimelineError: A rank's stages are not known.
     """
-    present = set(tasks["rank"].unique().to_list())
+    present = set(tasks["rank"].filter(tasks["type"] >= 0).unique().to_list())
     runs, most = _forwards(tasks)
     numbers: dict[tuple[tuple[int, ...] | None, bytes | int], int] = {}
     works: list[_Work] = []
@@ -338,7 +336,7 @@ def _forwards(tasks: pl.DataFrame) -> tuple[dict[int, Array], int]:
     """
     rank, stage, microbatch = (
         tasks.lazy()
-        .filter(pl.col("kind") == Kind.FORWARD.value)
+        .filter(pl.col("type") >= 0, pl.col("kind") == Kind.FORWARD.value)
         .select("rank", pl.col("stage", "microbatch").fill_null(_UNKNOWN).cast(pl.Int64) + 1)
         .collect()
     )
