@@ -41,4 +41,4 @@ def test_a_command_sets_it_alike_where_its_parent_has_polars(started_by):
     printed = subprocess.run(
         [sys.executable, "-c", parent], env=variables, capture_output=True, text=True, check=True
     )
-    assert printed.stdout.strip() == f"{POLARS},narenas:1,muzzy_decay_ms:0"
+    assert printed.stdout.strip() == f"{POLARS},narenas:1,dirty_decay_ms:100,muzzy_decay_ms:0"

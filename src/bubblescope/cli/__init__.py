@@ -62,10 +62,10 @@ _START_JOBS: Final = frozenset({"demo", "record"})
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a disk that has no more room, or none for one file or for somebody."""
 
-_OF_ALLOCATOR: Final = "narenas:1,muzzy_decay_ms:0"
+_OF_ALLOCATOR: Final = "narenas:1,dirty_decay_ms:100,muzzy_decay_ms:0"
 """How Polars' allocator keeps memory that was freed: in one place for all threads, so that what one has
-freed another takes; and it counts as ours until it is returned, which costs no more time when done at
-once."""
+freed another takes; for a tenth of a second, since what comes next may be NumPy's, which takes none of
+it; and it counts as ours until it is returned, which costs no more time when done at once."""
 
 GROUPS: Final = {
     "See what ran": ("view", "report", "kernels", "info", "names", "serve"),

@@ -9,6 +9,7 @@ What is asked of all replays, such as what causes cost, is asked of each before 
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -153,6 +154,7 @@ def _of_each(
         steps: Only parts that have any of these; all if left out.
     """
     graphs: list[Graph] = []
+    looking = threading.Lock()  # takes most memory, while others can be measured
 
     def seen_of(part: int) -> _Seen | None:
         timeline, rows = parts.tasks(part)
@@ -162,7 +164,8 @@ def _of_each(
         if found is None:
             return None
         graphs[:] = found.run.graph.graphs[-1:]
-        return look(found, rows)
+        with looking:
+            return look(found, rows)
 
     made = at_once(seen_of, parts.having(steps), A_FEW)
     give_back()
