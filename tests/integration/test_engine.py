@@ -70,6 +70,8 @@ def test_workers_keep_memory_for_a_while_unless_the_user_says_otherwise(monkeypa
     options = job.settings(1)["_RJEM_MALLOC_CONF"].split(",")
     read = dict(option.split(":") for option in options)
     assert read == {
+        "narenas": "1",
+        "muzzy_decay_ms": "0",
         "dirty_decay_ms": "10000",
         "oversize_threshold": "0",
         **dict(one.split(":") for one in [said] if one),

@@ -8,25 +8,21 @@ import sys
 
 import pytest
 
-from bubblescope.model.memory import ALLOCATOR, allocator_options
+from bubblescope.model.memory import ALLOCATOR, OF_COMMANDS, OF_WORKERS, allocator_options
 
 POLARS = "dirty_decay_ms:500,muzzy_decay_ms:1000"  # what Polars 1.38 writes when it is imported
 
 
+@pytest.mark.parametrize("ours", [OF_COMMANDS, OF_WORKERS])
+@pytest.mark.parametrize("user", ["", "narenas:3"])
 @pytest.mark.parametrize(
-    ("said", "options"),
-    [
-        ("", "narenas:1,muzzy_decay_ms:0"),
-        (POLARS, "narenas:1,muzzy_decay_ms:0"),
-        (f"{POLARS},{POLARS},", "narenas:1,muzzy_decay_ms:0"),
-        ("narenas:3", "narenas:1,muzzy_decay_ms:0,narenas:3"),
-        (f"{POLARS},narenas:3", "narenas:1,muzzy_decay_ms:0,narenas:3"),
-        (f"{POLARS},narenas:1,muzzy_decay_ms:0", "narenas:1,muzzy_decay_ms:0"),
-    ],
+    "before",
+    ["", POLARS, f"{POLARS},{POLARS}", OF_COMMANDS, f"{POLARS},{OF_COMMANDS}", OF_WORKERS],
 )
-def test_the_last_word_is_the_users(monkeypatch, said, options):
-    monkeypatch.setenv(ALLOCATOR, said)
-    assert allocator_options("narenas:1,muzzy_decay_ms:0") == options
+def test_the_last_word_is_the_users(monkeypatch, ours, user, before):
+    """Not that of a process which started this one, be it ours or another with Polars."""
+    monkeypatch.setenv(ALLOCATOR, f"{before},{user}")
+    assert allocator_options(ours) == ",".join(filter(None, [ours, user]))
 
 
 @pytest.mark.parametrize("started_by", ["import ", "import polars, "])
@@ -41,4 +37,4 @@ def test_a_command_sets_it_alike_where_its_parent_has_polars(started_by):
     printed = subprocess.run(
         [sys.executable, "-c", parent], env=variables, capture_output=True, text=True, check=True
     )
-    assert printed.stdout.strip() == f"{POLARS},narenas:1,dirty_decay_ms:100,muzzy_decay_ms:0"
+    assert printed.stdout.strip() == f"{POLARS},{OF_COMMANDS}"

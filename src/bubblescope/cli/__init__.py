@@ -23,7 +23,7 @@ from bubblescope.cli.help_text import Spoken, lang_option, spoken, summary
 from bubblescope.model import language
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.machine import seldom_collect
-from bubblescope.model.memory import ALLOCATOR, allocator_options, reuse
+from bubblescope.model.memory import ALLOCATOR, OF_COMMANDS, allocator_options, reuse
 from bubblescope.model.registry import Registry
 from bubblescope.model.version import __version__
 
@@ -62,11 +62,6 @@ _START_JOBS: Final = frozenset({"demo", "record"})
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a disk that has no more room, or none for one file or for somebody."""
 
-_OF_ALLOCATOR: Final = "narenas:1,dirty_decay_ms:100,muzzy_decay_ms:0"
-"""How Polars' allocator keeps memory that was freed: in one place for all threads, so that what one has
-freed another takes; for a tenth of a second, since what comes next may be NumPy's, which takes none of
-it; and it counts as ours until it is returned, which costs no more time when done at once."""
-
 GROUPS: Final = {
     "See what ran": ("view", "report", "kernels", "info", "names", "serve"),
     "Explain it": ("why", "stragglers", "compare"),
@@ -85,7 +80,7 @@ COMMANDS: Final[Registry[click.Command]] = Registry(
 
 def _set_libraries() -> None:
     """Say how libraries do their work, before they are loaded; what the user says stands."""
-    os.environ[ALLOCATOR] = allocator_options(_OF_ALLOCATOR)
+    os.environ[ALLOCATOR] = allocator_options(OF_COMMANDS)
     # NumPy would start a thread for each core, and what is multiplied here is too little to gain by it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     reuse()

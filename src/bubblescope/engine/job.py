@@ -12,7 +12,7 @@ import msgspec
 
 from bubblescope.model.errors import BubblescopeError, EngineError
 from bubblescope.model.machine import seldom_collect
-from bubblescope.model.memory import ALLOCATOR, allocator_options, reuse
+from bubblescope.model.memory import ALLOCATOR, OF_WORKERS, allocator_options, reuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,10 +21,6 @@ THREADS: Final = "POLARS_MAX_THREADS"
 """Says how many threads Polars has in a process; it is asked when Polars is imported, once.
 
 One for each core in each of many processes would be in each other's way."""
-
-_OF_WORKERS: Final = "dirty_decay_ms:10000,oversize_threshold:0"
-"""Memory that frames gave back, large ones too, is kept for ten seconds: the next job is mostly like
-the last, and takes it again without the system having to clear it, a twentieth of all time else."""
 
 _NAMED: Final = 3
 """How many jobs a message names."""
@@ -45,7 +41,7 @@ def settings(threads: int) -> dict[str, str]:
     """Return the environment of a worker that has so many threads; what the user sets stands."""
     return {
         THREADS: os.environ.get(THREADS, str(threads)),
-        ALLOCATOR: allocator_options(_OF_WORKERS),
+        ALLOCATOR: allocator_options(OF_WORKERS),
     }
 
 
