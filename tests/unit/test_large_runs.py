@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -111,6 +113,29 @@ def test_its_ledger_is_that_of_all_steps_together():
     assert (some.replay_error, some.present) == (whole.replay_error, whole.present)
     assert (some.replays, whole.replays is None) == (None, False)
     assert some.gaps.equals(whole.gaps)
+
+
+@pytest.mark.usefixtures("all_are_large")
+def test_one_group_of_steps_at_a_time_is_explained_while_others_are_measured(monkeypatch):
+    """Explaining takes most memory."""
+    explaining, most = threading.Semaphore(1), []
+    made = ledger_by_steps.Entries.of
+
+    def explained_alone(*found):
+        alone = explaining.acquire(blocking=False)
+        most.append(1 if alone else 2)
+        time.sleep(0.02)
+        try:
+            return made(*found)
+        finally:
+            if alone:
+                explaining.release()
+
+    monkeypatch.setattr(ledger_by_steps.Entries, "of", explained_alone)
+    monkeypatch.setattr(arrays, "cores", lambda: 2)
+    timeline = simulate(generate("1f1b", 4, 8), Costs(10 * MS, 20 * MS, 9 * MS), steps=6)
+    ledger_by_steps.ledger_in_turn(timeline, None)
+    assert most == [1] * 6
 
 
 @pytest.mark.usefixtures("all_are_large")

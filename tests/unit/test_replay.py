@@ -118,6 +118,14 @@ def test_a_graph_in_parts_is_replayed_as_one(p, sizes, seed):
         assert np.array_equal(ends, whole[1][rows])
 
 
+def test_a_part_that_is_like_a_graph_keeps_its_edges_once():
+    both = edges((0, 1), (1, 2))
+    graph = Graph(3, edges((0, 1), (1, 2)))
+    parts = Parts(both, np.array([0, 3]), [graph])
+    assert parts.graphs == [graph]
+    assert parts.edges is graph.edges
+
+
 def test_a_circle_in_a_large_graph_is_named():
     copies = np.arange(6000)
     ring = Edges(np.append(copies, 6000), np.append(copies + 6000, 6000))

@@ -196,8 +196,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
             lag_ns: How long it starts after it could.
             waits: What it waits for, and how long.
         """
-        start, end = self._times(duration_ns, lag_ns, waits)
-        return as_replay(start, end, self.first, self.step)
+        return as_replay(*self._times(duration_ns, lag_ns, waits), self.first, self.step)
 
     def lengths(
         self,
