@@ -14,7 +14,6 @@ from bubblescope.cli.option_types import NUMBERS, Parsed
 from bubblescope.cli.worker_options import chosen, with_workers
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
-from bubblescope.schedules import torch_csv
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from bubblescope.engine import Engine
     from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.plan import Plan
     from bubblescope.sources.source import LoadOptions
 
 NO_TASKS: Final = 3
@@ -134,11 +134,18 @@ def reading(command: Any) -> Any:
     return with_workers(command)
 
 
+def plan(path: str) -> Plan:
+    """Read a schedule from PyTorch's CSV."""
+    from bubblescope.schedules import torch_csv  # noqa: PLC0415  few commands are given one
+
+    return torch_csv.read(path)
+
+
 planned = click.option(
     "--plan",
     "also",
     multiple=True,
-    type=Parsed("plan", torch_csv.read),
+    type=Parsed("plan", plan),
     metavar="FILE.csv",
     help="A schedule of your own besides the known ones, as PyTorch's CSV, named as its file is. May "
     "be repeated.",
