@@ -112,6 +112,19 @@ def test_a_rank_that_is_in_balance_after_unlike_numbers_of_forwards_tells_no_bou
     assert "taken as one" in how
 
 
+def test_forwards_of_an_evaluation_do_not_count_where_a_rank_is_in_balance():
+    """Two steps of three micro-batches, and an evaluation of six: no three steps of four."""
+    found, how = steps(issue("F F F B B B F F F B B B F F F F F F", numbered=False))
+    assert found == [[0] * 6 + [1] * 6 + [2] * 3 + [3] * 3]
+    assert how == "a step ends where a rank has run as many backwards as forwards"
+
+
+def test_training_that_goes_on_after_an_evaluation_cannot_be_counted_off():
+    found, how = steps(issue("F F B B F F B B F F F F F F F B B F F B B", numbered=False))
+    assert found == [[0] * 21]
+    assert "taken as one" in how
+
+
 def test_with_no_sign_of_a_boundary_all_is_one_step_and_said_so():
     found, how = steps(issue("F0 F1 F2"))
     assert found == [[0] * 3]
@@ -127,6 +140,24 @@ def test_markers_name_the_steps_and_what_precedes_them_is_of_none():
     found, how = steps(tasks, markers)
     assert found == [[None, 41, 41, 41, 41, 42, 42, 42, 42]]
     assert how is None
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        pytest.param("F0 B0 F0 B0 F F F", [0, 0, 1, 1, None, None, None], id="markers enclose"),
+        pytest.param("F0 B0 B0 F0 B0 B0 B0", [0, 0, 0, 1, 1, 1, 1], id="a step goes on"),
+    ],
+)
+def test_what_follows_the_last_marker_is_of_its_step_if_other_steps_go_on_after_theirs(
+    order, expected
+):
+    begin = 10 * order.split().index("F0", 1)
+    markers = pl.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, begin], "end_ns": [18, begin + 18], "step": [0, 1]},
+        schema=MARKERS,
+    )
+    assert steps(issue(order), markers)[0] == [expected]
 
 
 def test_overlapping_markers_change_at_the_first_task_after_the_earlier_one():

@@ -75,6 +75,31 @@ class Spending(msgspec.Struct, frozen=True):
         return {**fields, "idle": idle}
 
 
+SLOW_CALL_NS: Final = 1_000_000
+"""Length of a launch call from which on it does more than launch, which takes some microseconds: it
+loads or compiles its kernel, on first use (CUDA C++ Programming Guide, "Lazy Loading")."""
+
+
+def is_slow_call() -> pl.Expr:
+    """Return the condition by which a row of launch calls is one of them, and a slow one."""
+    spent = pl.col("spent_ns")
+    return (spent >= SLOW_CALL_NS) & (spent == pl.col("end_ns") - pl.col("start_ns"))
+
+
+class Steps(NamedTuple):
+    """What the devices of a run spent its steps on; of a run without steps, all their time.
+
+    Attributes:
+        spending: The sums.
+        details: Frame with use, detail, role, spent_ns, count, slow_ns, slow and longest_ns, most
+            first: as `Budget.details`, and how much of it is in rows of `SLOW_CALL_NS` or longer that
+            are one gap each, how many these are, and the longest.
+    """
+
+    spending: Spending
+    details: pl.DataFrame
+
+
 class Budget(msgspec.Struct, frozen=True):
     """What the devices of a run spent their time on.
 
@@ -87,6 +112,7 @@ class Budget(msgspec.Struct, frozen=True):
         details: Frame with use, detail, role, spent_ns and count, most first: what each class of time
             over the run consists of. `count` is that of rows, which are gaps where these are long.
         outside_steps_ns: What lies in no step, over all devices; null if there are no steps.
+        in_steps: What lies in steps, or all of it if there are none.
         undecided: Idle time whose cause the traces do not decide; see `undecided`.
     """
 
@@ -97,6 +123,7 @@ class Budget(msgspec.Struct, frozen=True):
     open_steps: frozenset[tuple[int, int]]
     details: pl.DataFrame
     outside_steps_ns: int | None
+    in_steps: Steps
     undecided: list[dict[str, Any]]
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -133,7 +160,8 @@ class Spent(NamedTuple):
 
     Attributes:
         by_step: Frame with rank, step, use and spent_ns.
-        details: Frame with use, detail, role, spent_ns and count.
+        details: Frame with use, detail, role, stepped (whether it lies in steps) and what of these adds
+            up, as of `Steps.details`.
         open_steps: Those whose end was not recorded, as rank and step.
         stepped: Whether steps of devices are known.
     """
@@ -147,10 +175,17 @@ class Spent(NamedTuple):
     def of(cls, timeline: Timeline) -> Self:
         """Sum up a timeline's budget."""
         table, spent = timeline.budget, pl.col("spent_ns").sum()
+        long = is_slow_call()
         started = timeline.step_times.filter(pl.col("open")).select("rank", "step").rows()
         return cls(
             table.group_by("rank", "step", "use").agg(spent),
-            table.group_by("use", "detail", "role").agg(spent, count=pl.len().cast(pl.UInt32)),
+            table.group_by(*_SORT, stepped=pl.col("step").is_not_null()).agg(
+                spent,
+                count=pl.len().cast(pl.UInt32),
+                slow_ns=pl.col("spent_ns").filter(long).sum(),
+                slow=long.sum().cast(pl.UInt32),
+                longest_ns=pl.col("spent_ns").filter(long).max().fill_null(0),
+            ),
             frozenset(started),
             timeline.step_times.height > 0,
         )
@@ -162,10 +197,24 @@ class Spent(NamedTuple):
         details = pl.concat([part.details for part in parts])
         return cls(
             by_step.group_by("rank", "step", "use").agg(pl.col("spent_ns").sum()),
-            details.group_by("use", "detail", "role").agg(pl.col("spent_ns", "count").sum()),
+            _details(details, "stepped"),
             frozenset().union(*(part.open_steps for part in parts)),
             any(part.stepped for part in parts),
         )
+
+
+_SORT: Final = ("use", "detail", "role")
+
+
+def _details(details: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """Return the details of several parts of a run, or of several sorts of time, together."""
+    return details.group_by(*_SORT, *by).agg(
+        pl.col("spent_ns", "count", "slow_ns", "slow").sum(), pl.col("longest_ns").max()
+    )
+
+
+def _most_first(details: pl.DataFrame) -> pl.DataFrame:
+    return details.sort("spent_ns", *_SORT, descending=[True, False, False, False])
 
 
 def budget(timeline: Timeline) -> Budget | None:
@@ -188,8 +237,9 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
     if not table.height:
         return None
     steps = table.drop_nulls("step")
-    in_steps = int(_counted(steps)["spent_ns"].sum())
     overall = _spending(table)[()]
+    within = _spending(steps)[()] if steps.height else overall
+    details = spent.details.filter("stepped") if steps.height else spent.details
     return Budget(
         overall=overall,
         per_rank={rank: found for (rank,), found in _spending(table, "rank").items()},
@@ -198,17 +248,17 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
         },
         per_step={step: found for (step,), found in _spending(steps, "step").items()},
         open_steps=spent.open_steps,
-        details=spent.details.sort(
-            "spent_ns", "use", "detail", "role", descending=[True, False, False, False]
-        ),
-        outside_steps_ns=overall.total_ns - in_steps if spent.stepped else None,
+        details=_most_first(_details(spent.details)).select(*_SORT, "spent_ns", "count"),
+        outside_steps_ns=_outside(spent, overall, within if steps.height else None),
+        in_steps=Steps(within, _most_first(_details(details))),
         undecided=undecided(overall, sorted({origin.format for origin in run.origins})),
     )
 
 
-def _counted(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that sum up to all time."""
-    return table.filter(~pl.col("use").is_in([use.value for use in HIDDEN]))
+def _outside(spent: Spent, overall: Spending, within: Spending | None) -> int | None:
+    if not spent.stepped:
+        return None
+    return overall.total_ns - (within.total_ns if within is not None else 0)
 
 
 def _spending(table: pl.DataFrame, *by: str) -> dict[tuple[int, ...], Spending]:

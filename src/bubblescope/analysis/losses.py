@@ -55,7 +55,8 @@ class Losses(msgspec.Struct, frozen=True):
 
     Attributes:
         table: Frame with place (`INSIDE`, `BETWEEN`, `OUTSIDE` or `WHOLE`), use, cause (null for
-            compute) and spent_ns: all time of the devices, and bubbles beyond it.
+            compute) and spent_ns: all time of the devices, and bubbles beyond it. In a run without a
+            pipeline only what is in steps, if there are any.
         devices: Number of pairs of a rank and a step that it is about; of ranks if there are no steps.
     """
 
@@ -90,7 +91,8 @@ class Lost(NamedTuple):
     """What time of devices goes to, of some steps; of several parts of a run, it adds up.
 
     Attributes:
-        table: Frame as `Losses.table`, of what is inside tasks; of all in runs without a pipeline.
+        table: Frame as `Losses.table`, of what is inside tasks; in runs without a pipeline, in steps.
+        beyond: The same of what is in no step, in runs without a pipeline.
         bubbles: Frame with use, cause and spent_ns: what devices did in bubbles.
         gaps: Frame with cause and spent_ns: the bubbles themselves.
         aside: Frame with use and spent_ns: what they did in no task of the pipeline.
@@ -98,6 +100,7 @@ class Lost(NamedTuple):
     """
 
     table: pl.DataFrame
+    beyond: pl.DataFrame
     bubbles: pl.DataFrame
     gaps: pl.DataFrame
     aside: pl.DataFrame
@@ -121,7 +124,11 @@ class Lost(NamedTuple):
         devices = budget.select("rank", "step").unique()
         bubbles, idle, none = (pl.DataFrame(schema=_SCHEMA).select(names) for names in _SUMS)
         if gaps is None:
-            return cls(_sums(_with_causes(budget, WHOLE)), bubbles, idle, none, devices)
+            within, beyond = (
+                _sums(_with_causes(budget.filter(of), WHOLE))
+                for of in (pl.col("step").is_not_null(), pl.col("step").is_null())
+            )
+            return cls(within, beyond, bubbles, idle, none, devices)
         inside = _inside(budget)
         aside = budget.filter(~inside)
         met = aside if around is None else pl.concat([aside, _outside_tasks(_counted(around))])
@@ -134,6 +141,7 @@ class Lost(NamedTuple):
         own = aside.select(pl.col("use").cast(pl.String), "spent_ns")
         return cls(
             _sums(_with_causes(budget.filter(inside), INSIDE)),
+            _sums(_with_causes(budget.clear(), WHOLE)),
             bubbles,
             idle,
             own.group_by("use").agg(pl.col("spent_ns").sum()),
@@ -143,9 +151,10 @@ class Lost(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[Lost]) -> Self:
         """Return it of several parts of a run together."""
-        table, bubbles, gaps, aside, devices = zip(*parts, strict=True)
+        table, beyond, bubbles, gaps, aside, devices = zip(*parts, strict=True)
         return cls(
             _sums(pl.concat(table)),
+            _sums(pl.concat(beyond)),
             _added(("use", "cause"), *bubbles),
             _added("cause", *gaps),
             _added("use", *aside),
@@ -203,9 +212,11 @@ def losses_of(lost: Lost) -> Losses | None:
     # What devices did in no task, and in no bubble either.
     met = lost.bubbles.group_by("use").agg(known=spent.sum())
     left = spent - pl.col("known").fill_null(0)
+    steps = lost.devices.drop_nulls("step")
     table = pl.concat(
         [
             lost.table,
+            *([] if steps.height else [lost.beyond]),
             lost.bubbles.select(pl.lit(BETWEEN).alias("place"), "use", "cause", "spent_ns"),
             lost.gaps.join(known, on="cause", how="left").select(
                 pl.lit(BETWEEN).alias("place"), pl.lit(UNRECORDED).alias("use"), "cause", left
@@ -218,7 +229,6 @@ def losses_of(lost: Lost) -> Losses | None:
             ),
         ]
     )
-    steps = lost.devices.drop_nulls("step")
     ordered = _sums(table).filter(spent != 0).sort("place", "use", "cause")
     return Losses(ordered, steps.height or lost.devices["rank"].n_unique())
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
@@ -11,6 +12,8 @@ from bubblescope.model.extents import extents
 from bubblescope.model.kinds import Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.model.timeline import Timeline
 
@@ -87,3 +90,41 @@ def steady_ns(timeline: Timeline) -> int | None:
     lengths = list(to_next(timeline).values())
     later = lengths[len(lengths) // 2 :]
     return round(sum(later) / len(later)) if later else None
+
+
+_WARMING: Final = 2
+"""How many times as long as the others a first step takes that is not like them."""
+
+
+class WarmUp(NamedTuple):
+    """A first step that takes much longer than the others, as one that loads and compiles does.
+
+    Attributes:
+        step: Its number.
+        length_ns: How long it takes.
+        median_ns: How long the others take.
+    """
+
+    step: int
+    length_ns: int
+    median_ns: int
+
+    @property
+    def factor(self) -> float:
+        """How many times as long as the others it takes."""
+        return self.length_ns / self.median_ns
+
+
+def warm_up(lengths: Mapping[int, int]) -> WarmUp | None:
+    """Return the first step if it is much longer than the others, of which there are two at least.
+
+    Args:
+        lengths: How long each step takes whose end is known.
+    """
+    if len(lengths) <= _WARMING:
+        return None
+    first = min(lengths)
+    others = round(median(length for step, length in lengths.items() if step != first))
+    if not others or lengths[first] < _WARMING * others:
+        return None
+    return WarmUp(first, lengths[first], others)

@@ -961,7 +961,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         known = study(timeline, also, progress, placed=False)
         progress.begin("answering what-ifs")
         run = asked_of(timeline, known, activities)
-        notices = () if isinstance(run, DeviceWhatIf) else known.bubbles.notices
+        notices = run.notices if isinstance(run, DeviceWhatIf) else known.bubbles.notices
         answers = [run.ask(question) for question in questions] or run.advice(memory)
         return cls(timeline, run.step_ns, tuple(answers), run.span, run.open, notices)
 

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.device_budget import LABELS
+from bubblescope.analysis.device_budget import LABELS, is_slow_call
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
 from bubblescope.analysis.prediction import (
     AT_ONCE,
     HOST_AHEAD,
     HOST_SOONER,
+    LOADED,
     NEEDS,
     NO_WAITING,
     NOT_AHEAD,
@@ -36,8 +37,11 @@ from bubblescope.analysis.prediction import (
     all_of,
     ranked,
 )
+from bubblescope.analysis.step_lengths import warm_up
+from bubblescope.model import units
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
 from bubblescope.model.errors import ScheduleError, TimelineError
+from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -114,6 +118,20 @@ class DeviceWhatIf:
         self.step_ns = self._mean(pl.col("length_ns").max())
         self._error = self._off(times)
 
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What is to be known of the steps that are asked about."""
+        longest = self._steps.group_by("step").agg(pl.col("length_ns").max())
+        found = warm_up(dict(longest.drop_nulls("step").iter_rows()))
+        if found is None:
+            return ()
+        text = (
+            f"step {found.step} takes {units.duration(found.length_ns)}, {found.factor:.2f} times the "
+            f"median of the others, {units.duration(found.median_ns)}, as where kernels are loaded and "
+            "memory is allocated first; it makes means over steps longer: leave it out with --steps"
+        )
+        return (Notice("warm-up", text),)
+
     def host_never_late(self) -> Prediction:
         """Answer what it would have taken had the host always launched in time.
 
@@ -139,7 +157,10 @@ class DeviceWhatIf:
                 raise ScheduleError(_no_pipeline(f"{Cause(one).value} is a cause of bubbles"))
         uses = [class_of(one) for one in what]
         change = "without " + " and ".join(LABELS[use] for use in uses)
-        return self._without(change, NEEDS.get(uses[0], ""), uses)
+        needs = NEEDS.get(uses[0], "")
+        if uses[0] is Use.LAUNCH_CALL and self._loads():
+            needs = LOADED
+        return self._without(change, needs, uses)
 
     def kernels(self, pattern: str, factor: float) -> Prediction:
         """Answer what it would have taken had kernels taken so many times as long.
@@ -197,6 +218,12 @@ class DeviceWhatIf:
                 yield ("without", use)
         if sum(use.value in present for use in HOST) > 1:
             yield ("host_never_late",)
+
+    def _loads(self) -> bool:
+        """Say whether launch calls that load their kernels take most of the time of all."""
+        rows = self._budget.filter(use=Use.LAUNCH_CALL.value)
+        slow = rows.filter(is_slow_call())
+        return bool(2 * slow["spent_ns"].sum() > rows["spent_ns"].sum())
 
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
         raise ScheduleError(_no_pipeline("stages, schedules and micro-batches cannot change"))

@@ -258,9 +258,9 @@ class Timeline:
 
     @property
     def steps(self) -> list[int]:
-        """The training steps that have tasks, ascending; without tasks, those of the devices."""
-        of = self.tasks if self.tasks.height else self.step_times
-        return of["step"].drop_nulls().unique().sort().to_list()
+        """The training steps that have tasks, ascending; if no task has one, those of the devices."""
+        of_tasks: list[int] = self.tasks["step"].drop_nulls().unique().sort().to_list()
+        return of_tasks or self.step_times["step"].unique().sort().to_list()
 
     @property
     def start_ns(self) -> int:

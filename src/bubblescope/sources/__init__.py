@@ -23,6 +23,7 @@ from bubblescope.names.parser import NameParser
 from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen, is_older_half
 from bubblescope.sources.dataset.store import is_address
 from bubblescope.sources.inventory import unmatched
+from bubblescope.sources.ranks_apart import with_ranks_apart
 from bubblescope.sources.source import LoadOptions, ReadOptions, Source, ranges
 from bubblescope.sources.step_agreement import agreed
 from bubblescope.sources.unsupported_files import near_miss
@@ -130,7 +131,7 @@ def _settled(timeline: Timeline, how: LoadOptions) -> Timeline:
 
         how.get("progress", SILENT).begin("finding one clock for all hosts")
         timeline = align(timeline, clock)
-    return agreed(timeline)
+    return agreed(with_ranks_apart(timeline))
 
 
 def _options(how: LoadOptions) -> ReadOptions:

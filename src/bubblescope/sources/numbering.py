@@ -143,7 +143,29 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
         .then("found")
         .otherwise(pl.col("found").fill_null(first))
     )
-    return filled.with_columns(step=pl.coalesce("step", found)).drop("found"), how
+    filled = filled.with_columns(step=pl.coalesce("step", found)).drop("found")
+    return _without_spanning(filled, markers), how
+
+
+def _without_spanning(filled: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
+    """Take ranges that are no passes out of steps if several begin within them, as in a whole loop."""
+    other = pl.col("kind") == Kind.OTHER.value
+    wide = filled.with_row_index("row").filter(other & pl.col("step").is_not_null())
+    if not wide.height or not markers.height:
+        return filled
+    begun = markers.sort("start_ns").select(
+        "rank", "start_ns", count=pl.int_range(1, pl.len() + 1).over("rank")
+    )
+    counts = [
+        wide.sort(at)
+        .join_asof(begun, left_on=at, right_on="start_ns", by="rank", check_sortedness=False)
+        .select("row", pl.col("count").fill_null(0))
+        .sort("row")["count"]
+        for at in ("host_start_ns", "host_end_ns")
+    ]
+    rows = wide.sort("row")["row"].filter(counts[1] - counts[0] > 1)
+    spans = pl.int_range(pl.len()).is_in(rows.implode())
+    return filled.with_columns(step=pl.when(~spans).then("step"))
 
 
 def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
@@ -153,7 +175,8 @@ def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
     marker; but what the marker before it encloses is of that one.
     A marker is taken to begin where the one before it ended, should they overlap. Where a rank lacks
     the marker of the next step, which others have, what it launched after a marker's end is in no step:
-    it would otherwise count as more of the step before.
+    it would otherwise count as more of the step before. Nor is what it launched after its last marker's
+    end, such as an evaluation, if no other step goes on after its marker.
     """
     marks = markers.sort("start_ns").select(
         "rank",
@@ -161,13 +184,17 @@ def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
         before_ns=pl.col("end_ns").shift(1).over("rank"),
         found=pl.coalesce("step", pl.int_range(pl.len()).over("rank")),
         close_ns="end_ns",
+        last=pl.int_range(pl.len()).over("rank") == pl.len().over("rank") - 1,
     )
     numbers = marks.select(pl.col("found").unique().sort())
     numbers = numbers.with_columns(expected=pl.col("found").shift(-1))
     lacks = (pl.col("found").shift(-1).over("rank") != pl.col("expected")).fill_null(value=True)
     marks = marks.join(numbers, on="found", how="left", maintain_order="left").with_columns(
-        close_ns=pl.when(pl.col("expected").is_not_null() & lacks).then("close_ns")
+        lacks=pl.col("expected").is_not_null() & lacks
     )
+    after = (pl.col("host_start_ns") >= pl.col("close_ns")).fill_null(value=False)
+    enclosing = ~(after & ~pl.col("last")).any() & (~after & pl.col("last")).any()
+    closes = pl.col("lacks") | (pl.col("last") & enclosing.over("rank"))
     passes = pl.col("kind") != Kind.OPTIMIZER.value
     labelled = (
         issued.filter(passes | ~passes.any().over("rank"))
@@ -180,11 +207,7 @@ def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
             check_sortedness=False,
         )
         .filter(pl.col("found").is_not_null())
-        .with_columns(
-            found=pl.when(
-                pl.col("close_ns").is_null() | (pl.col("host_start_ns") < pl.col("close_ns"))
-            ).then("found")
-        )
+        .with_columns(found=pl.when(~(after & closes)).then("found"))
     )
     begins = pl.col("found").ne_missing(pl.col("found").shift(1).over("rank"))
     return labelled.filter(begins).select(
@@ -242,11 +265,25 @@ def _balanced(issued: pl.DataFrame) -> pl.Expr | None:
     forwards = issued.filter(_IS_FORWARD).select("rank", "chunk", "microbatch")
     if not forwards["microbatch"].has_nulls() and forwards.is_unique().all():
         return None
+    # After the last balance may come a step that was cut short, or an evaluation, which owes backwards.
+    # If training goes on after that, forwards cannot be counted off.
+    even = _IS_BACKWARD & (_AHEAD == 0)
+    trained = pl.col("even").cum_sum(reverse=True).over("rank") > 0
     per_rank = (
-        issued.with_columns(balanced=_IS_BACKWARD & (_AHEAD == 0), forward=_IS_FORWARD)
+        issued.with_columns(even=even, forward=_IS_FORWARD, backward=_IS_BACKWARD)
+        .with_columns(trained=trained)
         .group_by("rank")
-        .agg(pl.col("balanced", "forward").sum())
-        .filter(pl.col("balanced") > 0, pl.col("forward") % pl.col("balanced") == 0)
+        .agg(
+            balanced=pl.col("even").sum(),
+            forward=(pl.col("forward") & pl.col("trained")).sum(),
+            later=(pl.col("forward") & ~pl.col("trained")).sum(),
+            goes_on=(pl.col("backward") & ~pl.col("trained")).any(),
+        )
+        .filter(
+            pl.col("balanced") > 0,
+            pl.col("forward") % pl.col("balanced") == 0,
+            ~pl.col("goes_on") | (pl.col("later") * pl.col("balanced") <= pl.col("forward")),
+        )
     )
     microbatches = (per_rank["forward"] // per_rank["balanced"]).max()
     if not isinstance(microbatches, int) or microbatches == 1:

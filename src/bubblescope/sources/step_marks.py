@@ -24,7 +24,8 @@ STEPS: Final = {**RANGES, "step": pl.Int64}
 """Columns of step ranges: those of `RANGES`, and the step's number or ordinal."""
 
 REPEATED: Final = (
-    r"(?i)^(?:## )?(?:execute_|step\[|(?:(?:train|eval|inference|decode|global|mini)(?:ing)?[ _/-]?)?"
+    r"(?i)^(?:## )?(?:execute_|step\[|(?:(?:train(?:ing)?|eval(?:uation)?|val(?:idation)?|inference|"
+    r"decode|global|mini|warm[ _-]?up|benchmark|measured?|timed|profiled?)[ _/-]?)?"
     r"(?:step|iter|iteration|batch)(?:[ _#:.=-]*\d+| ##|$))"
 )
 """Annotations of a job's own steps: vLLM and SGLang name theirs `execute_...`, SGLang `step[DECODE

@@ -38,7 +38,7 @@ MEANINGS: Final = {
     Cause.PAUSE: "garbage collection, data loading, a checkpoint or an evaluation on the host",
     Cause.LAUNCH: "the host launched a task after it could have run",
     Cause.SEND: "a rank was sending, or waited until another took what it sent",
-    Cause.CODE: "code of the job that is not recorded ran before a task could",
+    Cause.CODE: "code of the job outside of its tasks ran before a task could",
     Cause.SYNC: "collectives and the optimizer",
     Cause.UNEXPLAINED: "a task could have run and did not; the trace does not say why",
     Cause.CLOCK: "within what clocks of different hosts may be off",

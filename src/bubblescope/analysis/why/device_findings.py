@@ -9,7 +9,8 @@ import polars as pl
 from bubblescope.analysis.device_budget import bound, main_reason
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.losses import BETWEEN
-from bubblescope.model.budget import Use
+from bubblescope.analysis.step_lengths import warm_up
+from bubblescope.model.budget import HOST, Use
 
 if TYPE_CHECKING:
     from bubblescope.analysis.device_budget import Budget
@@ -19,13 +20,22 @@ _LEAST: Final = 0.01
 """Share of the time below which a loss is not spoken of."""
 _MOSTLY: Final = 0.5
 """Share of a loss above which one sort of it decides what to do."""
+_WORTH_NAMING: Final = 0.1
+"""Share of a loss below which a sort of it is not named."""
 _MOST: Final = 3
 """Losses that are spoken of."""
 
+_HOW: Final[dict[Use, str]] = {
+    **dict.fromkeys(HOST, "loss_mostly"),
+    Use.HOST_AFTER_SYNC: "loss_after",
+}
+"""How gaps are told to be in what is named, where it is not all of them."""
+
 
 def verdict(budget: Budget) -> Finding:
-    """Return what a run is bound by, and why its devices are idle."""
-    whole = budget.overall
+    """Return what the steps of a run are bound by, and why its devices are idle in them."""
+    outside = (budget.outside_steps_ns or 0) / max(1, budget.overall.total_ns)
+    whole = budget.overall if outside < _LEAST else budget.in_steps.spending
     if not whole.idle_ns:
         return Finding("verdict", "busy", {"bound": bound(whole)})
     key, time = main_reason(whole)
@@ -35,7 +45,25 @@ def verdict(budget: Budget) -> Finding:
         "main_whole": time / whole.idle_ns,
         "reason": key,
     }
-    return Finding("verdict", "device", values)
+    if whole is budget.overall:
+        return Finding("verdict", "device", values)
+    return Finding("verdict", "device_in_steps", {**values, "outside_tenth": outside})
+
+
+def first_step(budget: Budget) -> list[Finding]:
+    """Return that the first step is unlike the others, if it is."""
+    ended = budget.per_step.keys() - {step for _, step in budget.open_steps}
+    found = warm_up({step: budget.per_step[step].total_ns for step in ended})
+    if found is None:
+        return []
+    ranks = sum(step == found.step for _, step in budget.per_rank_step)
+    values = {
+        "step": found.step,
+        "step_ns": found.length_ns // ranks,
+        "factor_times": found.factor,
+        "others_ns": found.median_ns // ranks,
+    }
+    return [Finding("evidence", "warm_up", values)]
 
 
 def lost(budget: Budget, losses: Losses) -> list[Finding]:
@@ -52,17 +80,39 @@ def lost(budget: Budget, losses: Losses) -> list[Finding]:
             "place": row["place"],
         }
         said.append(Finding("verdict", "loss", values))
-        of_use = budget.details.filter(use=use.value)
+        of_use = budget.in_steps.details.filter(use=use.value)
         top = of_use.filter(pl.col("detail").is_not_null()).head(1)
         advised = use.value
+        if use is Use.LAUNCH_CALL and (slow := _slow(of_use)) is not None:
+            said.append(slow)
+            advised = FIRST_USE
         if top.height:
             detail = top["detail"][0]
             share = top["spent_ns"][0] / of_use["spent_ns"].sum()
-            said.append(Finding("evidence", "loss", {"detail": detail, "detail_share": share}))
+            if share >= _WORTH_NAMING:
+                values = {"detail": detail, "detail_share": share}
+                said.append(Finding("evidence", _HOW.get(use, "loss"), values))
             if use is Use.COPY and share > _MOSTLY:
                 advised = _copies(detail)
         said.append(Finding("advice", advised, {}))
     return said
+
+
+FIRST_USE: Final = "first_use"
+"""Key of the advice about launches that load or compile their kernels."""
+
+
+def _slow(calls: pl.DataFrame) -> Finding | None:
+    """Return how few launch calls take most of the time of all, if they do.
+
+    Args:
+        calls: What `Steps.details` says of launch calls.
+    """
+    spent, slow, count = calls.select(pl.col("spent_ns", "slow_ns", "slow").sum()).row(0)
+    if slow <= _MOSTLY * spent:
+        return None
+    values = {"count": count, "slow_share": slow / spent, "longest_ns": calls["longest_ns"].max()}
+    return Finding("evidence", "slow_call" if count == 1 else "slow_calls", values)
 
 
 def _copies(sort: str) -> str:

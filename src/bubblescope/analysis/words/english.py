@@ -130,6 +130,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Tasks of one kind and stage spread by {spread_share} (standard deviation); the furthest "
         "is {task}: {longest_ns} instead of {usual_ns}."
     ),
+    ("evidence", "one_step"): (
+        "Nothing in the trace shows where steps end: what counts as micro-batches of one step here may "
+        "be steps of their own."
+    ),
     ("advice", "variation"): (
         "Even out the micro-batches: pack sequences to equal cost, not equal number of tokens."
     ),
@@ -177,8 +181,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "buffer is used again)."
     ),
     ("evidence", "code"): (
-        "{count} tasks could have begun earlier, {late_ns} in all, but their rank was in code that is "
-        "not recorded; {rank_ns} of it on rank {rank}, the longest before {task}: {longest_ns}."
+        "{count} tasks could have begun earlier, {late_ns} in all, but their rank was in code outside "
+        "of its tasks; {rank_ns} of it on rank {rank}, the longest before {task}: {longest_ns}."
     ),
     ("advice", "code"): (
         "Look at what the job does there (a profiler of Python, such as py-spy, shows it), or record "
@@ -278,10 +282,38 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "receiving"): "Let the first stage begin earlier.",
     **{("headline", use.value): text for use, text in DEVICE_HEADLINES.items()},
     ("verdict", "device"): "{bound}: devices idle {idle_tenth}, of it {main_whole} {reason}.",
+    ("verdict", "device_in_steps"): (
+        "{bound}: in the steps, devices idle {idle_tenth}, of it {main_whole} {reason}. "
+        "{outside_tenth} of the recording is in no step, and is left out."
+    ),
     ("verdict", "busy"): "{bound}: devices are never idle.",
     ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",
     ("evidence", "loss"): "Of this time, {detail_share} is in {detail}.",
+    ("evidence", "warm_up"): (
+        "Step {step} takes {step_ns}, {factor_times} the median of the others, {others_ns}, as where "
+        "kernels are loaded and memory is allocated first. It makes means over steps longer: leave it "
+        "out with --steps."
+    ),
+    ("evidence", "loss_mostly"): (
+        "Of this time, {detail_share} is in gaps that the host mostly spent in {detail}."
+    ),
+    ("evidence", "loss_after"): (
+        "Of this time, {detail_share} is in gaps that began while the host was in {detail}."
+    ),
+    ("evidence", "slow_call"): (
+        "Of this time, {slow_share} is in a single launch call, of {longest_ns}."
+    ),
+    ("evidence", "slow_calls"): (
+        "Of this time, {slow_share} is in {count} launch calls of over a millisecond each, the longest "
+        "of {longest_ns}."
+    ),
     **{("advice", use.value): text for use, text in DEVICE_ADVICE.items()},
+    ("headline", "first_use"): "Load kernels ahead, or trace later steps.",
+    ("advice", "first_use"): (
+        "A launch that takes milliseconds loads or compiles its kernel, on first use, which is no cost "
+        "of every step. Leave the first steps out of the trace, or load kernels ahead "
+        "(CUDA_MODULE_LOADING=EAGER)."
+    ),
     ("headline", "copy_on_device"): "Copy less within devices.",
     ("advice", "copy_on_device"): (
         "Make fewer copies of tensors: one memory layout throughout (contiguous, channels last), "

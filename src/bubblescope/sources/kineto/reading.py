@@ -379,9 +379,11 @@ def _ranks(traces: Sequence[_Trace]) -> tuple[list[int], str | None]:
     """
     stated = [trace.rank for trace in traces]
     if all(rank is None for rank in stated):
+        place = _places(traces)
         order = sorted(traces, key=lambda trace: (trace.host or "", trace.process or 0))
-        places = list(dict.fromkeys(trace.place for trace in order))
-        return [places.index(trace.place) for trace in traces], "order of host name and process id"
+        places = list(dict.fromkeys(place[trace.path] for trace in order))
+        ranks = [places.index(place[trace.path]) for trace in traces]
+        return ranks, "order of host name and process id"
     owner: dict[int, _Trace] = {}
     for trace in sorted(traces, key=lambda trace: trace.window_ns):
         if trace.rank is None:
@@ -403,6 +405,33 @@ def _ranks(traces: Sequence[_Trace]) -> tuple[list[int], str | None]:
         owner[trace.rank] = trace
     ranks = [trace.rank for trace in traces if trace.rank is not None]
     return ranks, None
+
+
+def _places(traces: Sequence[_Trace]) -> dict[str, tuple[str, int | None]]:
+    """Return what tells each trace's process from others, by file.
+
+    A process has one profiler at a time. So traces that overlap are of several processes of one number,
+    as those of containers are, each of which has a 1; or they are one trace twice.
+
+    Raises:
+        SourceError: Two begin at the same nanosecond in the same process.
+    """
+    found: dict[str, tuple[str, int | None]] = {}
+    last: dict[tuple[str, int | None], _Trace] = {}
+    for trace in sorted(traces, key=lambda trace: trace.window_ns):
+        other = last.get(trace.place)
+        if other is not None and trace.window_ns[0] < other.window_ns[1]:
+            if trace.window_ns[0] == other.window_ns[0]:
+                raise SourceError(
+                    trace.path,
+                    f"begins with {other.path}, in the same process: if they are copies, give only one "
+                    "of them; if they are of two ranks, put these in the file names (rank3.json)",
+                )
+            found[trace.path] = (trace.path, None)
+            continue
+        found[trace.path] = trace.place
+        last[trace.place] = trace
+    return found
 
 
 def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:

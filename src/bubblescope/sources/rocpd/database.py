@@ -76,11 +76,13 @@ class RocpdExport(Export, frozen=True):
         machine: What identifies the machine; its processes share a clock.
         events: Number of its kernels and copies.
         impossible: How many of them were dropped because of their times.
+        copying: How many calls copy memory if it holds no copies; 0 else.
     """
 
     machine: str
     events: int
     impossible: int
+    copying: int
 
 
 class Part(SqliteTables):
@@ -259,6 +261,7 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
         machine=machine or host,
         events=every.height,
         impossible=every.height - work.height,
+        copying=0 if copies.height else _copying(calls, events.strings),
     )
     host, host_names = told_by_host(_blocked(calls, events.strings), ranges.select(*RANGES))
     numbers, titles = numbered_kernels(work["title"]) if named else (None, ())
@@ -275,6 +278,12 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
         optimizer_kernels=optimizing,
     )
     return export, capture, Clues(ranges, pl.Series(dtype=pl.Int64))
+
+
+def _copying(calls: pl.DataFrame, strings: pl.DataFrame) -> int:
+    """Return how many calls copy memory."""
+    names = strings.filter(pl.col("string").str.contains("^hipMemcpy"))
+    return int(calls["name_id"].is_in(names["id"].implode()).sum())
 
 
 def _blocked(calls: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:

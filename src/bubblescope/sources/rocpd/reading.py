@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from bubblescope.model import units
 from bubblescope.model.provenance import Notice
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import impossible_times
@@ -61,7 +62,12 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Timeline:
             unknown="; see them with `bubblescope names` and describe yours with --names",
             none=f"; {_ADVICE} and mark the job's tasks",
         ),
-        notices=(*_no_common_clock(machines), *_without_calls(exports), *_impossible(exports)),
+        notices=(
+            *_no_common_clock(machines),
+            *_without_calls(exports),
+            *_without_copies(exports),
+            *_impossible(exports),
+        ),
         common_clock=machines == 1,
         host_clocks=machines > 1,
     )
@@ -124,6 +130,18 @@ def _without_calls(exports: list[RocpdExport]) -> list[Notice]:
         f"their kernels are in no task; {_ADVICE}"
     )
     return [Notice("no-launching-calls", text, lost, len(marked))]
+
+
+def _without_copies(exports: list[RocpdExport]) -> list[Notice]:
+    """Warn of copies that were asked for and not recorded: devices seem idle meanwhile."""
+    calls = sum(export.copying for export in exports)
+    if not calls:
+        return []
+    text = (
+        f"{units.count(calls, 'call')} of hipMemcpy left no copy in the traces, so devices seem idle "
+        "while they copy; record with `rocprofv3 --memory-copy-trace` too"
+    )
+    return [Notice("no-copies", text, calls)]
 
 
 def _impossible(exports: list[RocpdExport]) -> list[Notice]:
