@@ -365,15 +365,13 @@ def operation_of(comm: Comm) -> str | None:
 def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
     """Find the steps on the device: each from the first operation launched in it to that of the next.
 
-    The last is open. It ends with whatever the device ran last; or, if markers enclose all of the steps
-    before, with the first operation launched after its own: what follows the last step is none.
+    The last ends with whatever the device ran last, and is open.
     """
     launched, start = ran.launched_ns(), ran.start_ns
     if not ascending(launched):
         order = np.argsort(launched, kind="stable")
         launched, start = launched[order], start[order]
     rows: list[tuple[int, int, int, int]] = []
-    enclosed, after = True, 0
     steps = pl.coalesce("step", pl.int_range(pl.len()))
     marked = markers.sort("start_ns", "end_ns").select(
         "start_ns", pl.col("end_ns").fill_null(_NEVER), steps
@@ -383,12 +381,7 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
         if low < high:
             first = int(start[low:high].min())
             if not rows or first > rows[-1][1]:
-                enclosed &= not rows or low <= after
-                after = high
                 rows.append((step, first, ran.last_ns, begin))
-    if rows and enclosed and after < len(launched) and launched[after] != _NEVER:
-        step, first, last, begin = rows[-1]
-        rows[-1] = (step, first, min(last, max(first, int(start[after:].min()))), begin)
     found = pl.DataFrame(rows, schema=["step", "start_ns", "end_ns", "host_ns"], orient="row")
     following = pl.col("start_ns").shift(-1)
     return found.select(
