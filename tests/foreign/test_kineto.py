@@ -8,7 +8,7 @@ import re
 import polars as pl
 import pytest
 
-from bubblescope import sources
+from bubblescope import SourceError, sources
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.sources.kineto import document
@@ -287,6 +287,28 @@ def test_several_windows_of_one_rank_are_one_rank(tmp_path):
 
     assert timeline.ranks["rank"].to_list() == [0]
     assert timeline.tasks["step"].to_list() == [0, 10]
+
+
+def of_process(folder, name, at):
+    """Write what a process recorded that states no rank."""
+    trace = Trace(rank=None, host=None)
+    trace.range("PP:0F0", at, at + 200)
+    trace.kernel(at + 5000, at + 5100, at=at + 10)
+    trace.write(folder / name)
+
+
+def test_traces_at_once_of_one_process_number_are_of_two_processes(tmp_path):
+    """As of containers, each of which has a process 1."""
+    for index, name in enumerate(("a.json", "b.json")):
+        of_process(tmp_path, name, 100 + index)
+    assert sources.load(tmp_path).ranks["rank"].to_list() == [0, 1]
+
+
+def test_a_trace_given_twice_is_refused(tmp_path):
+    for name in ("a.json", "copy of a.json"):
+        of_process(tmp_path, name, 100)
+    with pytest.raises(SourceError, match=r"begins with .*a\.json.* give only one of them"):
+        sources.load(tmp_path)
 
 
 def test_names_of_ones_own_are_described_by_a_pattern(tmp_path):

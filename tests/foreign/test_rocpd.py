@@ -161,6 +161,19 @@ def test_copies_are_work_of_the_gpu_that_they_go_to_or_come_from(version, tmp_pa
     assert codes(timeline) == {}
 
 
+def test_copies_that_were_asked_for_and_not_recorded_are_counted(tmp_path):
+    process = Process(7)
+    process.range("F0.0.0", 1000, 1100)
+    process.kernel(1200, 1300, at=1010)
+    process.launch(1020, name="hipMemcpyAsync")
+    process.launch(1030, name="hipMemcpyWithStream")
+    timeline = one(process, tmp_path)
+    assert codes(timeline) == {"no-copies": (2, None)}
+    assert "2 calls of hipMemcpy left no copy" in said(timeline, "no-copies")
+    process.copy(1400, 1500, at=1040, source=0)
+    assert codes(one(process, tmp_path)) == {}
+
+
 def test_of_calls_with_one_stack_id_hips_is_the_launch(tmp_path):
     process = Process(7)
     process.range("F0.0.0", 1000, 1100)

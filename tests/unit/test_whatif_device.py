@@ -15,7 +15,7 @@ from bubblescope import Timeline
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.inside_tasks import FasterKernels, spent_inside
-from bubblescope.analysis.prediction import AT_ONCE
+from bubblescope.analysis.prediction import AT_ONCE, LOADED, NEEDS
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
 from bubblescope.analysis.whatif import Predictions, WhatIf
@@ -102,6 +102,26 @@ def test_advice_is_ranked_by_what_is_saved():
         "without exposed copies",
         "without host late: collecting garbage",
     ]
+
+
+def test_a_first_step_unlike_the_others_is_said_to_make_means_longer():
+    times = [(0, step, {"compute": 50, "host_data": 50}) for step in (1, 2, 3)]
+    assert DeviceWhatIf(devices((0, 0, {"compute": 199}), *times)).notices == ()
+    [notice] = DeviceWhatIf(devices((0, 0, {"compute": 250}), *times)).notices
+    assert "step 0 takes 250 ns, 2.50 times the median of the others, 100 ns" in notice.message
+    # Of two steps it is not known which of them is usual.
+    assert DeviceWhatIf(devices((0, 0, {"compute": 250}), times[0])).notices == ()
+
+
+def test_launches_that_load_their_kernels_take_kernels_that_are_loaded():
+    def needed(*calls):
+        spent = {"compute": 50, "launch_call": calls[0], "copy": 1}
+        steps = [spent, *({"launch_call": call, "copy": 1} for call in calls[1:])]
+        run = DeviceWhatIf(devices(*((0, number, step) for number, step in enumerate(steps))))
+        return run.without("launch_call").needs
+
+    assert needed(2_000_000, 900_000) == LOADED
+    assert needed(1_100_000, 900_000, 900_000) == NEEDS[Use.LAUNCH_CALL]
 
 
 def test_open_steps_count_only_where_there_are_no_others():

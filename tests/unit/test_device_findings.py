@@ -1,0 +1,92 @@
+"""What is said of runs without a pipeline: of their steps, and not of what was recorded around them."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from bubblescope import Timeline
+from bubblescope.analysis.losses import losses
+from bubblescope.analysis.words import sentence
+from bubblescope.model.language import LANGUAGES
+from bubblescope.model.timeline import TASK_SCHEMA
+from bubblescope.render.text.why import Explanation
+
+MS = 1_000_000
+
+
+def run(*spent: tuple[int | None, str, int, str | None]) -> Timeline:
+    """Return what one device did, one thing after another: step, class, time and detail of each."""
+    rows, at = [], 0
+    for step, use, time_ns, detail in spent:
+        rows.append((0, 0, step, at, at + time_ns, use, detail, time_ns))
+        at += time_ns
+    names = ["rank", "device", "step", "start_ns", "end_ns", "use", "detail", "spent_ns"]
+    budget = pl.DataFrame(rows, schema=names, orient="row")
+    steps = budget.drop_nulls("step").group_by("rank", "step", maintain_order=True)
+    times = steps.agg(pl.col("start_ns").min(), pl.col("end_ns").max(), open=False)
+    ranks = pl.DataFrame({"rank": [0], "host": "h"}, schema_overrides={"rank": pl.Int32})
+    return Timeline(pl.DataFrame(schema=TASK_SCHEMA), ranks, budget=budget, step_times=times)
+
+
+def said(timeline: Timeline) -> dict[tuple[str, str], str]:
+    found = Explanation.of(timeline).findings
+    for language in LANGUAGES:
+        assert all("None" not in sentence(one, language) for one in found)
+    return {(one.role, one.key): sentence(one, "en") for one in found}
+
+
+def test_the_verdict_is_of_the_steps_and_says_how_much_lies_outside_of_them():
+    step = [(7, "compute", 60 * MS, None), (7, "host_data", 40 * MS, "next")]
+    around = run((None, "host_python", 290 * MS, None), (None, "compute", 10 * MS, None), *step)
+    found = said(around)
+    assert "idle 40.0 %" in found["verdict", "device_in_steps"]
+    assert "75.0 % of the recording is in no step" in found["verdict", "device_in_steps"]
+    assert losses(around, None).table["spent_ns"].sum() == 100 * MS
+    assert ("verdict", "device") in said(run(*step))
+
+
+def test_without_steps_all_of_the_recording_is_meant():
+    found = run((None, "host_python", 30 * MS, None), (None, "compute", 10 * MS, None))
+    assert "idle 75.0 %" in said(found)["verdict", "device"]
+    assert losses(found, None).table["spent_ns"].sum() == 40 * MS
+
+
+def test_a_first_step_unlike_the_others_is_named():
+    later = [(step, "compute", 10 * MS, None) for step in (1, 2)]
+    found = said(run((0, "compute", 90 * MS, None), *later))
+    assert "Step 0 takes 90.00 ms, 9.00 times the median of the others" in (
+        found["evidence", "warm_up"]
+    )
+    assert ("evidence", "warm_up") not in said(run((0, "compute", 19 * MS, None), *later))
+
+
+@pytest.mark.parametrize(
+    ("calls", "key", "text"),
+    [
+        ([8 * MS], "slow_call", "100 % is in a single launch call, of 8.00 ms"),
+        ([8 * MS, 2 * MS], "slow_calls", "2 launch calls of over a millisecond each, the longest"),
+    ],
+)
+def test_launches_that_load_their_kernels_are_no_cost_of_every_step(calls, key, text):
+    spent = [(0, "launch_call", call, "cudaLaunchKernel") for call in calls]
+    found = said(run((0, "compute", 10 * MS, None), *spent))
+    assert text in found["evidence", key]
+    assert ("advice", "first_use") in found
+    assert ("advice", "launch_call") not in found
+
+
+def test_many_short_launches_are_a_cost_of_every_step():
+    spent = [(0, use, MS // 2, None) for _ in range(20) for use in ("launch_call", "compute")]
+    found = said(run(*spent))
+    assert ("advice", "launch_call") in found
+    assert ("advice", "first_use") not in found
+
+
+def test_what_is_a_small_part_of_a_loss_is_not_named():
+    names = [f"aten::op{number}" for number in range(20)]
+    few = [(0, "host_operator", MS // 4, name) for name in names]
+    found = said(run((0, "compute", MS, None), *few))
+    assert ("evidence", "loss_mostly") not in found
+    found = said(run((0, "compute", MS, None), *few, (0, "host_operator", 9 * MS, "aten::item")))
+    assert "in gaps that the host mostly spent in aten::item" in found["evidence", "loss_mostly"]
