@@ -376,7 +376,12 @@ def test_with_kernels_that_send_and_receive_the_stage_is_not_taken_for_granted(t
 
 
 @pytest.mark.parametrize(
-    "names", [["execute_32_context_0", "execute_8_context_1"], ["step[DECODE bs=32]"] * 2]
+    "names",
+    [
+        ["execute_32_context_0", "execute_8_context_1"],
+        ["step[DECODE bs=32]"] * 2,
+        ["Warm-up Step 1", "Timed Step 1"],
+    ],
 )
 def test_steps_of_an_inference_are_tasks(tmp_path, names):
     job = Job()

@@ -160,6 +160,18 @@ def test_what_follows_the_last_marker_is_of_its_step_if_other_steps_go_on_after_
     assert steps(issue(order), markers)[0] == [expected]
 
 
+def test_a_range_around_several_steps_is_of_none_of_them():
+    """As one around the whole loop, or around an epoch."""
+    tasks = issue("x F0 B0 x F0 B0 x")
+    around = pl.when(pl.int_range(pl.len()) == 0).then(62).otherwise("host_end_ns")
+    markers = pl.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, 31], "end_ns": [28, 62], "step": [4, 5]}, schema=MARKERS
+    )
+    assert steps(tasks, markers)[0] == [[4, 4, 4, 5, 5, 5, 5]]
+    wide = tasks.with_columns(host_end_ns=around)
+    assert steps(wide, markers)[0] == [[None, 4, 4, 5, 5, 5, 5]]
+
+
 def test_overlapping_markers_change_at_the_first_task_after_the_earlier_one():
     tasks = issue("F0 B0 o F0 B0 o")
     markers = pl.DataFrame(
