@@ -161,15 +161,21 @@ def test_what_follows_the_last_marker_is_of_its_step_if_other_steps_go_on_after_
 
 
 def test_a_range_around_several_steps_is_of_none_of_them():
-    """As one around the whole loop, or around an epoch."""
-    tasks = issue("x F0 B0 x F0 B0 x")
-    around = pl.when(pl.int_range(pl.len()) == 0).then(62).otherwise("host_end_ns")
+    """As one around an epoch."""
+    tasks = issue("F0 B0 x F0 B0 F0 B0")
+    begins = [0, 30, 50]
     markers = pl.DataFrame(
-        {"rank": [0, 0], "start_ns": [0, 31], "end_ns": [28, 62], "step": [4, 5]}, schema=MARKERS
+        {"rank": 0, "start_ns": begins, "end_ns": [28, 48, 68], "step": [4, 5, 6]}, schema=MARKERS
     )
-    assert steps(tasks, markers)[0] == [[4, 4, 4, 5, 5, 5, 5]]
-    wide = tasks.with_columns(host_end_ns=around)
-    assert steps(wide, markers)[0] == [[None, 4, 4, 5, 5, 5, 5]]
+    assert steps(tasks, markers)[0] == [[4, 4, 4, 5, 5, 6, 6]]
+
+    def until(end_ns):
+        of_range = pl.col("kind") == "other"
+        end = pl.when(of_range).then(end_ns).otherwise("host_end_ns")
+        return steps(tasks.with_columns(host_end_ns=end), markers)[0]
+
+    assert until(49) == [[4, 4, 4, 5, 5, 6, 6]]
+    assert until(51) == [[4, 4, None, 5, 5, 6, 6]]
 
 
 def test_overlapping_markers_change_at_the_first_task_after_the_earlier_one():
