@@ -23,7 +23,6 @@ from bubblescope.names.parser import NameParser
 from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen, is_older_half
 from bubblescope.sources.dataset.store import is_address
 from bubblescope.sources.inventory import unmatched
-from bubblescope.sources.ranks_apart import with_ranks_apart
 from bubblescope.sources.source import LoadOptions, ReadOptions, Source, ranges
 from bubblescope.sources.step_agreement import agreed
 from bubblescope.sources.unsupported_files import near_miss
@@ -131,7 +130,7 @@ def _settled(timeline: Timeline, how: LoadOptions) -> Timeline:
 
         how.get("progress", SILENT).begin("finding one clock for all hosts")
         timeline = align(timeline, clock)
-    return agreed(with_ranks_apart(timeline))
+    return agreed(timeline)
 
 
 def _options(how: LoadOptions) -> ReadOptions:
