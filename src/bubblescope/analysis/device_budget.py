@@ -238,8 +238,12 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
         return None
     steps = table.drop_nulls("step")
     overall = _spending(table)[()]
-    within = _spending(steps)[()] if steps.height else overall
-    details = spent.details.filter("stepped") if steps.height else spent.details
+    within = _spending(steps).get((), Spending.of({}))
+    in_steps = (
+        Steps(within, _most_first(_details(spent.details.filter("stepped"))))
+        if steps.height
+        else Steps(overall, _most_first(_details(spent.details)))
+    )
     return Budget(
         overall=overall,
         per_rank={rank: found for (rank,), found in _spending(table, "rank").items()},
@@ -249,16 +253,10 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
         per_step={step: found for (step,), found in _spending(steps, "step").items()},
         open_steps=spent.open_steps,
         details=_most_first(_details(spent.details)).select(*_SORT, "spent_ns", "count"),
-        outside_steps_ns=_outside(spent, overall, within if steps.height else None),
-        in_steps=Steps(within, _most_first(_details(details))),
+        outside_steps_ns=overall.total_ns - within.total_ns if spent.stepped else None,
+        in_steps=in_steps,
         undecided=undecided(overall, sorted({origin.format for origin in run.origins})),
     )
-
-
-def _outside(spent: Spent, overall: Spending, within: Spending | None) -> int | None:
-    if not spent.stepped:
-        return None
-    return overall.total_ns - (within.total_ns if within is not None else 0)
 
 
 def _spending(table: pl.DataFrame, *by: str) -> dict[tuple[int, ...], Spending]:
