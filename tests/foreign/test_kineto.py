@@ -311,6 +311,16 @@ def test_a_trace_given_twice_is_refused(tmp_path):
         sources.load(tmp_path)
 
 
+def test_windows_of_one_stated_rank_that_overlap_are_refused(tmp_path):
+    for index, begin in enumerate((100, 200)):
+        trace = Trace(rank=3)
+        trace.range("PP:0F0", begin, begin + 200)
+        trace.kernel(begin + 5000, begin + 5100, at=begin + 10)
+        trace.write(tmp_path / f"window{index}.json")
+    with pytest.raises(SourceError, match=r"holds rank 3, and so does .*window0\.json"):
+        sources.load(tmp_path)
+
+
 def test_names_of_ones_own_are_described_by_a_pattern(tmp_path):
     trace = Trace()
     trace.range("stage2/fwd/mb7", 100, 200)
