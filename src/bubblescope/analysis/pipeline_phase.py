@@ -47,6 +47,9 @@ def of_phase(tasks: pl.DataFrame, kinds: Collection[str | Kind] = COMPUTE_KINDS)
     wanted = [Kind(kind).value for kind in kinds]
     some = pl.col("kind").is_in(wanted) & (pl.col("lane") == Lane.COMPUTE.value)
     stepped = some & pl.col("step").is_not_null()
+    unknown = tasks["step"].null_count()
+    if unknown in {0, tasks.height}:
+        return some
     return stepped if tasks.select(stepped.any()).item() else some
 
 
@@ -122,6 +125,8 @@ class StepFacts(NamedTuple):
     @property
     def cut(self) -> list[int]:
         """The steps that lack forwards or backwards, as `cut_steps` has it."""
+        if not self.lacking.height:
+            return []
         count = self.spans["size"].count()
         usual = self.wholes.filter(pl.col("wholes") >= _USUAL * count)
         lacking = self.lacking.join(usual, on=_WAY, how="semi", nulls_equal=True)

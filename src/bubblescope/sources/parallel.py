@@ -7,7 +7,7 @@ them. What travels back is small: tasks and sums, never raw events.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +25,10 @@ File = TypeVar("File")
 File_contra = TypeVar("File_contra", contravariant=True)
 Part = TypeVar("Part")
 Part_co = TypeVar("Part_co", covariant=True)
+
+
+_WORTH_THREADS_BYTES: Final = 1 << 20
+"""Below this, threads take longer to hand over to each other than files take to read."""
 
 
 def _itself(file: Any) -> Path:
@@ -79,7 +83,7 @@ def read_each(
             progress.advance(sizes[index])
         return parts
     here = _Here(read, progress)
-    if threads and min(engine.workers, len(files)) > 1:
+    if threads and min(engine.workers, len(files)) > 1 and sum(sizes) >= _WORTH_THREADS_BYTES:
         with ThreadPoolExecutor(min(engine.workers, len(files))) as pool:
             return list(pool.map(here, files, sizes))
     return list(map(here, files, sizes))

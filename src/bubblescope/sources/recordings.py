@@ -96,7 +96,7 @@ class NativeSource:
         whole = concat(timelines)
         if recordings and not whole.groups.height:
             tables = whole.tables | {"groups": _groups(recordings, whole.ranks)}
-            whole = Timeline(whole.tasks, whole.ranks, whole.run, **tables)
+            whole = Timeline.of_checked(whole.tasks, whole.ranks, whole.run, **tables)
         if len(anchors) > 1:
             whole = whole.with_notices(clocks_unchecked(len(anchors)))
         return whole
@@ -289,9 +289,11 @@ class _Recording:
             raise _EmptyError(path, f"is cut short: its {len(data)} bytes hold no complete record")
         self.header = header_of(path, rows, damaged=self.torn.damaged > 0)
         # Where it is repeated, the last says how many tasks are missing.
-        repeated = rows[1:].filter(pl.col("kind") == HEADER)
-        self._last = header_of(path, repeated[-1:]) if repeated.height else self.header
-        self._tasks = rows[1:].filter(pl.col("kind") != HEADER)
+        headers = (rows["kind"] == HEADER).arg_true()
+        self._last = header_of(path, rows[headers[-1:]]) if len(headers) > 1 else self.header
+        self._tasks = rows[1:]
+        if len(headers) > 1:
+            self._tasks = self._tasks.filter(pl.col("kind") != HEADER)
         self.lost = self.header.before
         """Tasks that were dropped to keep the recording within its limit."""
 

@@ -32,6 +32,9 @@ def rank_waits_in(budget: pl.DataFrame) -> pl.DataFrame:
         Frame with rank, start_ns, end_ns and of_result: whether for a result or on its way, or in a
         collective.
     """
+    if not budget.height:
+        schema = {name: budget.schema[name] for name in ("rank", "start_ns", "end_ns")}
+        return pl.DataFrame(schema=schema | {"of_result": pl.Boolean})
     alone = pl.col("spent_ns") == pl.col("end_ns") - pl.col("start_ns")  # no sum of several
     waits = pl.col("use") == Use.RANK_WAIT.value
     copies = (pl.col("use") == Use.COPY.value) & pl.col("detail").str.contains(_ON_THE_WAY)
