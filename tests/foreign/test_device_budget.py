@@ -139,6 +139,17 @@ def test_nsight(seed, tmp_path):
     check(report, ranks)
 
 
+@pytest.mark.parametrize("seed", range(examples(30) if FULL else 8))
+def test_graphs_that_are_recorded_as_a_whole(seed, tmp_path):
+    """They count as compute, and how much of it they alone are is said."""
+    mode = Mode(pairs=True, streams=1 + seed % 3, cut=seed % 2 > 0, graphs=0.5, hosts=NSIGHT_HOSTS)
+    ranks = make(mode, seed)
+    assert all(rank.truth["capture"]["graphs_ns"] > 0 for rank in ranks)
+    report = reported(nsight(ranks, tmp_path / "all.sqlite"))
+    exact(report)
+    check(report, ranks)
+
+
 @pytest.mark.parametrize("seeds", batches(), ids=str)
 def test_kineto_together(seeds, tmp_path):
     ranks = together(seeds)

@@ -183,6 +183,19 @@ def test_cuda_graphs_in_both_trace_modes(tmp_path, mode):
     assert intervals(one(export, tmp_path)) == [("F0.0.0", 100, 190)]
 
 
+def test_time_in_whole_graphs_is_told_apart_and_what_would_show_more(tmp_path):
+    export = Export()
+    process = export.process(7)
+    process.range("F0.0.0", 0, 50)
+    process.work("GRAPH_TRACE", 100, 190, at=1, graphId=4)
+    process.kernel(180, 200, at=2, stream=8)
+    spent = Report.of(one(export, tmp_path)).to_dict()["device"]
+    assert (spent["capture"]["compute_ns"], spent["capture"]["graphs_ns"]) == (100, 80)
+    [graphs] = [row for row in spent["undecided"] if row["class"] == "compute"]
+    assert (graphs["spent_ns"], graphs["idle_ns"]) == (80, None)
+    assert graphs["options"] == ["nsys profile --cuda-graph-trace=node"]
+
+
 def test_the_innermost_pipeline_range_wins(tmp_path):
     export = Export()
     process = export.process(7)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from device_maker import COPIES, SYNCS, Operation, Range, Rank
+from device_truth import GRAPH
 from fresh_database import fresh_database
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def _event(it: Range | Operation, process: int, thread: int, args: dict[str, Any
 WORK = "start end deviceId contextId streamId correlationId globalPid"
 TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": f"{WORK} demangledName shortName gridX gridY gridZ",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{WORK} graphId graphExecId",
     "CUPTI_ACTIVITY_KIND_MEMCPY": f"{WORK} bytes copyKind srcKind dstKind",
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{WORK} value bytes memKind",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start end eventClass globalTid correlationId nameId returnValue",
@@ -146,6 +148,8 @@ def _rows(rank: Rank, strings: dict[str, int]) -> Iterator[tuple[str, tuple[Any,
             short = short.replace("(anonymous namespace)::", "").split("<")[0].split("(")[0]
             short = short.rpartition("::")[2].rpartition(" ")[2]
             yield "CUPTI_ACTIVITY_KIND_KERNEL", (*row, string(it.name), string(short), 8, 1, 1)
+        elif it.cat == GRAPH:
+            yield "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*row, 4, 5)
         elif it.cat == "gpu_memcpy":
             yield "CUPTI_ACTIVITY_KIND_MEMCPY", (*row, 4096, *COPIES[it.name])
         else:

@@ -91,6 +91,7 @@ class Mode:
         ranks: More ranks than one.
         engine: A second thread that launches, while the first waits for it.
         hip: AMD's runtime, whose records do not say which stream waits for an event.
+        graphs: A share of the kernels that are graphs, recorded as a whole each.
         hosts: What late hosts are at.
     """
 
@@ -102,6 +103,7 @@ class Mode:
     ranks: int = 1
     engine: bool = False
     hip: bool = False
+    graphs: float = 0.0
     hosts: tuple[str, ...] = HOSTS
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 SUMS = (
     "total_ns",
     "compute_ns",
+    "graphs_ns",
     "communication_exposed_ns",
     "communication_hidden_ns",
     "copy_exposed_ns",
@@ -18,8 +19,15 @@ SUMS = (
 )
 
 
+GRAPH = "graph"
+"""The category of graphs that a profiler records as a whole."""
+
+
 def record(rank: Rank) -> None:
-    """Drop what a profiler does not see: rows that are lost, and what begins outside of its time."""
+    """Drop what a profiler does not see: rows that are lost, and what begins outside of its time.
+
+    Some of what computes may be graphs, of which it does not see more than when they ran.
+    """
     low, high = 0, 1 << 62
     if rank.mode.cut:
         second = [index for index, (_, first) in enumerate(rank.moments) if first][2]
@@ -29,6 +37,10 @@ def record(rank: Rank) -> None:
     rank.calls = [it for it in rank.calls if low <= it.start < high and not it.lost]
     rank.operations = [it for it in rank.operations if low <= it.start < high]
     rank.ranges = [it for it in rank.ranges if low <= it.start < high]
+    if rank.mode.graphs:
+        for it in rank.operations:
+            if (it.sort, it.cat) == ("compute", "kernel") and rank.rng.random() < rank.mode.graphs:
+                it.cat = GRAPH
     rank.ranges.sort(key=lambda it: (it.start, -it.end))
     for it in rank.ranges:
         it.end = min(it.end, high)
@@ -66,8 +78,11 @@ def account(rank: Rank) -> dict[str, Any]:
         if last is not None:
             for book in {None, step}:
                 books[book].update(_spent(running, started, now - last, linked))
+        ended = [it for it in rank.operations if it.end == now]
         running.update(it.sort for it in started)
-        running.subtract(it.sort for it in rank.operations if it.end == now)
+        running.subtract(it.sort for it in ended)
+        running.update(it.cat for it in started if it.cat == GRAPH)
+        running.subtract(it.cat for it in ended if it.cat == GRAPH)
         for it in started:
             if it.call.correlation in linked and f"ProfilerStep#{it.step}" in steps:
                 assert it.step is not None
@@ -87,7 +102,9 @@ def _spent(
     """Return what some time went to, before operations started and while others were running."""
     if running["compute"]:
         hidden = length if running["communication"] else 0
-        return {"total_ns": length, "compute_ns": length, "communication_hidden_ns": hidden}
+        graphs = length if running["compute"] == running[GRAPH] else 0
+        spent = {"total_ns": length, "compute_ns": length, "graphs_ns": graphs}
+        return {**spent, "communication_hidden_ns": hidden}
     if running["communication"] or running["copy"]:
         sort = "communication" if running["communication"] else "copy"
         return {"total_ns": length, f"{sort}_exposed_ns": length}

@@ -91,3 +91,20 @@ def test_what_is_a_small_part_of_a_loss_is_not_named():
     assert ("evidence", "loss_mostly") not in found
     found = said(run((0, "compute", MS, None), *few, (0, "host_operator", 9 * MS, "aten::item")))
     assert "in gaps that the host mostly spent in aten::item" in found["evidence", "loss_mostly"]
+
+
+@pytest.mark.parametrize(
+    ("graphs", "bound"),
+    [(70, "In CUDA graphs whose kernels the trace does not show"), (9, "Compute-bound")],
+)
+def test_time_in_graphs_of_which_no_more_is_known_is_not_called_computing(graphs, bound):
+    spent = [(0, "compute", graphs * MS, "CUDA graph"), (0, "compute", (90 - graphs) * MS, None)]
+    found = said(run(*spent, (0, "host_python", 10 * MS, None)))
+    assert found["verdict", "device"].startswith(f"{bound}: devices idle 10.0 %")
+    assert f"For {graphs}.0 % of the time" in found["verdict", "graphs"]
+    assert "--cuda-graph-trace=node" in found["advice", "graphs"]
+
+
+def test_a_moment_in_a_graph_is_not_spoken_of():
+    spent = [(0, "compute", MS // 2, "CUDA graph"), (0, "compute", 90 * MS, None)]
+    assert ("verdict", "graphs") not in said(run(*spent))

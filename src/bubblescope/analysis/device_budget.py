@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
-from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
+from bubblescope.model.budget import HIDDEN, HOST, IDLE, WHOLE_GRAPH, Use
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ class Spending(msgspec.Struct, frozen=True):
     Attributes:
         total_ns: All of it: compute_ns, communication_exposed_ns, copy_exposed_ns and idle_ns.
         compute_ns: Kernels that compute were running.
+        graphs_ns: The part of it in which only graphs ran that were recorded as a whole: the devices
+            may have communicated or idled in them.
         communication_exposed_ns: Kernels that communicate were, and none that compute.
         communication_hidden_ns: Both were; it is part of compute_ns.
         copy_exposed_ns: Nothing but copies was running.
@@ -34,6 +37,7 @@ class Spending(msgspec.Struct, frozen=True):
 
     total_ns: int
     compute_ns: int
+    graphs_ns: int
     communication_exposed_ns: int
     communication_hidden_ns: int
     copy_exposed_ns: int
@@ -42,8 +46,8 @@ class Spending(msgspec.Struct, frozen=True):
     idle: dict[Use, int]
 
     @classmethod
-    def of(cls, spent: dict[Use, int]) -> Spending:
-        """Sum up what was spent on each use."""
+    def of(cls, spent: dict[Use, int], graphs_ns: int = 0) -> Spending:
+        """Sum up what was spent on each use, and on graphs as part of what computes."""
         idle: dict[Use, int] = {use: spent[use] for use in IDLE if spent.get(use)}
         parts = [spent.get(use, 0) for use in (Use.COMPUTE, Use.COMMUNICATION, Use.COPY)]
         hidden = [spent.get(use, 0) for use in HIDDEN]
@@ -51,6 +55,7 @@ class Spending(msgspec.Struct, frozen=True):
         return cls(
             total_ns=sum(parts) + rest,
             compute_ns=parts[0],
+            graphs_ns=graphs_ns,
             communication_exposed_ns=parts[1],
             communication_hidden_ns=hidden[0],
             copy_exposed_ns=parts[2],
@@ -113,7 +118,7 @@ class Budget(msgspec.Struct, frozen=True):
             over the run consists of. `count` is that of rows, which are gaps where these are long.
         outside_steps_ns: What lies in no step, over all devices; null if there are no steps.
         in_steps: What lies in steps, or all of it if there are none.
-        undecided: Idle time whose cause the traces do not decide; see `undecided`.
+        undecided: Time of which the traces do not tell what it was spent on; see `undecided`.
     """
 
     overall: Spending
@@ -159,7 +164,7 @@ class Spent(NamedTuple):
     """What devices spent time on; of several parts of a run, it adds up.
 
     Attributes:
-        by_step: Frame with rank, step, use and spent_ns.
+        by_step: Frame with rank, step, use, spent_ns and graphs_ns, as of `Spending`.
         details: Frame with use, detail, role, stepped (whether it lies in steps) and what of these adds
             up, as of `Steps.details`.
         open_steps: Those whose end was not recorded, as rank and step.
@@ -175,10 +180,13 @@ class Spent(NamedTuple):
     def of(cls, timeline: Timeline) -> Self:
         """Sum up a timeline's budget."""
         table, spent = timeline.budget, pl.col("spent_ns").sum()
+        graphs = (pl.col("use") == Use.COMPUTE.value) & (pl.col("detail") == WHOLE_GRAPH)
         long = is_slow_call()
         started = timeline.step_times.filter(pl.col("open")).select("rank", "step").rows()
         return cls(
-            table.group_by("rank", "step", "use").agg(spent),
+            table.group_by("rank", "step", "use").agg(
+                spent, graphs_ns=pl.col("spent_ns").filter(graphs).sum()
+            ),
             table.group_by(*_SORT, stepped=pl.col("step").is_not_null()).agg(
                 spent,
                 count=pl.len().cast(pl.UInt32),
@@ -196,7 +204,7 @@ class Spent(NamedTuple):
         by_step = pl.concat([part.by_step for part in parts])
         details = pl.concat([part.details for part in parts])
         return cls(
-            by_step.group_by("rank", "step", "use").agg(pl.col("spent_ns").sum()),
+            by_step.group_by("rank", "step", "use").agg(pl.col("spent_ns", "graphs_ns").sum()),
             _details(details, "stepped"),
             frozenset().union(*(part.open_steps for part in parts)),
             any(part.stepped for part in parts),
@@ -260,14 +268,18 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
 
 
 def _spending(table: pl.DataFrame, *by: str) -> dict[tuple[int, ...], Spending]:
-    sums = table.group_by(*by, "use").agg(pl.col("spent_ns").sum()).sort(*by, "use")
+    sums = table.group_by(*by, "use").agg(pl.col("spent_ns", "graphs_ns").sum()).sort(*by, "use")
     found: dict[tuple[int, ...], dict[Use, int]] = {}
-    for *key, use, time in sums.iter_rows():
+    graphs: Counter[tuple[int, ...]] = Counter()
+    for *key, use, time, in_graphs in sums.iter_rows():
         found.setdefault(tuple(key), {})[Use(use)] = time
-    return {key: Spending.of(spent) for key, spent in found.items()}
+        graphs[tuple(key)] += in_graphs
+    return {key: Spending.of(spent, graphs[key]) for key, spent in found.items()}
 
 
 _WHY: Final = {
+    Use.COMPUTE: "what ran in CUDA graphs, and whether devices idled or waited for others in them, is "
+    "not in the trace",
     Use.UNTRACED: "what launched work waited for is not in the trace",
     Use.HOST_UNKNOWN: "what the host did is not in the trace",
     Use.UNLINKED: "what launched the work is not in the trace",
@@ -279,6 +291,7 @@ _OPTIONS: Final = {
         Use.UNLINKED: "ProfilerActivity.CPU and a warm-up step in torch.profiler's schedule",
     },
     "nsight": {
+        Use.COMPUTE: "nsys profile --cuda-graph-trace=node",
         Use.UNTRACED: "nsys profile --cuda-event-trace=true --cuda-graph-trace=node",
         Use.HOST_UNKNOWN: "torch.autograd.profiler.emit_nvtx() in the job",
         Use.UNLINKED: "an nsys capture that begins before the first launch",
@@ -292,21 +305,23 @@ _OPTIONS: Final = {
 
 
 def undecided(spending: Spending, formats: Sequence[str]) -> list[dict[str, Any]]:
-    """Return idle time whose cause the traces do not decide, and the options that would.
+    """Return time of which the traces do not tell what it was spent on, and the options that would.
 
     Args:
         spending: What time was spent on.
         formats: The formats of the traces.
     """
+    times_ns = {Use.COMPUTE: spending.graphs_ns, **spending.idle}
     return [
         {
             "class": use.value,
-            "idle_ns": spending.idle[use],
+            "spent_ns": times_ns[use],
+            "idle_ns": spending.idle.get(use),
             "why": why,
             "options": [_OPTIONS[name][use] for name in formats if use in _OPTIONS.get(name, {})],
         }
         for use, why in _WHY.items()
-        if spending.idle.get(use)
+        if times_ns.get(use)
     ]
 
 
@@ -434,9 +449,13 @@ _COMPUTE_BOUND: Final = 0.8
 
 
 def bound(spending: Spending) -> str:
-    """Return what a run is bound by: compute, launch, data, gc, communication, copy or waiting."""
+    """Return what a run is bound by: compute, launch, data, gc, communication, copy or waiting.
+
+    It is "graph" where graphs of which the traces do not tell what ran in them decide about compute.
+    """
     if (spending.share(spending.compute_ns) or 0) >= _COMPUTE_BOUND:
-        return "compute"
+        told = spending.share(spending.compute_ns - spending.graphs_ns) or 0
+        return "compute" if told >= _COMPUTE_BOUND else "graph"
     idle = spending.idle
     lost = {
         "launch": sum(idle.get(use, 0) for use in (*_LAUNCHING, Use.LAUNCH_CALL, Use.LATENCY)),
@@ -457,6 +476,7 @@ def headline(spending: Spending) -> str:
         idle += f", of it {100 * time / spending.idle_ns:.0f} % {REASONS[key][1]}"
     busy = (
         ("compute", spending.compute_ns),
+        ("of it in graphs that may hide idle time", spending.graphs_ns),
         ("exposed communication", spending.communication_exposed_ns),
         ("exposed copies", spending.copy_exposed_ns),
     )

@@ -103,7 +103,7 @@ class Activities(NamedTuple):
 
     Attributes:
         start_ns, end_ns: n times; none ends before it starts.
-        use: n codes, of `COMPUTE`, `COMMUNICATION`, `COPY`.
+        use: n codes, of `COMPUTE`, `COMMUNICATION`, `COPY`, `GRAPH`.
     """
 
     start_ns: Ints
@@ -111,8 +111,12 @@ class Activities(NamedTuple):
     use: NDArray[np.int8]
 
 
-COMPUTE, COMMUNICATION, COPY = range(3)
-"""Codes of what activities are, the first that runs naming the time."""
+COMPUTE, COMMUNICATION, COPY, GRAPH = range(4)
+"""Codes of what activities are, the first that runs naming the time; a graph that was recorded as a
+whole counts as computing, and is told apart from what is known to compute."""
+
+WHOLE_GRAPH: Final = "CUDA graph"
+"""The `detail` of compute of which no more is known than that a graph was running."""
 
 
 class Pieces(NamedTuple):
@@ -146,6 +150,7 @@ class Partition(NamedTuple):
     Attributes:
         compute, communication, copy, idle: Together all of it, and no moment twice.
         communication_hidden, copy_hidden: What runs beneath something that counts before it.
+        graphs: The part of `compute` in which nothing but graphs ran.
     """
 
     compute: Spans
@@ -154,6 +159,15 @@ class Partition(NamedTuple):
     idle: Pieces
     communication_hidden: Pieces
     copy_hidden: Pieces
+    graphs: Pieces
+
+    @property
+    def told(self) -> Spans | Pieces:
+        """The part of `compute` in which what computes is known."""
+        if not len(self.graphs.start_ns):
+            return self.compute
+        nobody = np.zeros(len(self.compute.start_ns), np.int64)
+        return _outside(Pieces(*self.compute, nobody), self.graphs)
 
 
 def partition(ran: Activities) -> Partition:
@@ -164,9 +178,14 @@ def partition(ran: Activities) -> Partition:
     """
     busy, first = _merged(ran.start_ns, ran.end_ns)
     compute = busy
-    others = np.flatnonzero((ran.use != COMPUTE) | (ran.start_ns >= ran.end_ns))
-    if len(others):
-        compute, _ = _merged(ran.start_ns, ran.end_ns, others)
+    graph = ran.use == GRAPH
+    others = (ran.use != COMPUTE) & ~graph | (ran.start_ns >= ran.end_ns)
+    if others.any():
+        compute, _ = _merged(ran.start_ns, ran.end_ns, np.flatnonzero(others))
+    graphs = _covered(ran, GRAPH)
+    if len(graphs.start_ns):
+        kernels, _ = _merged(ran.start_ns, ran.end_ns, np.flatnonzero(others | graph))
+        graphs = _outside(graphs, kernels)
     communication, copy = (_covered(ran, code) for code in (COMMUNICATION, COPY))
     copy_free = _outside(copy, compute)
     return Partition(
@@ -176,6 +195,7 @@ def partition(ran: Activities) -> Partition:
         Pieces(busy.end_ns[:-1], busy.start_ns[1:], first[1:]),
         _common(communication, compute),
         _joined(_common(copy, compute), _common(copy_free, communication)),
+        graphs,
     )
 
 

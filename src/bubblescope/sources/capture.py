@@ -31,7 +31,10 @@ LAUNCHES: Final = {**device_time.LAUNCHES, "end_ns": pl.Int64}
 WORK: Final = {**device_time.WORK, "copy": pl.Int8, "stream": pl.Int32, "kernel": pl.Int32}
 """Kernels, copies, fills and graph launches on the device. `copy` is null but for copies: an index into
 `Capture.copies`. `stream` is null where nothing needs it. `kernel` is a number that kernels of one name
-share; null for all else, and where the trace does not name them."""
+share, and `A_GRAPH` for a graph; null for all else, and where the trace does not name them."""
+
+A_GRAPH: Final = -1
+"""Stands for a graph that was recorded as a whole: what ran in it is not in the trace."""
 
 UNIFIED: Final = "unified"
 """Last word of the sorts of copies that move pages of unified memory: the driver makes them, not a

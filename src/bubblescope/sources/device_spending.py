@@ -19,7 +19,9 @@ from bubblescope.model.budget import (
     COMMUNICATION,
     COMPUTE,
     COPY,
+    GRAPH,
     OPERATION_SCHEMA,
+    WHOLE_GRAPH,
     Activities,
     Pieces,
     Use,
@@ -29,7 +31,7 @@ from bubblescope.model.device_time import NONE, ascending, innermost, lookup
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
 from bubblescope.sources.activities import NO_ACTIVITIES, activities
-from bubblescope.sources.capture import UNIFIED, ByProcess
+from bubblescope.sources.capture import A_GRAPH, UNIFIED, ByProcess
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.gaps import BY_DRIVER, Calls, Gaps, Host, judge
 from bubblescope.sources.projection import pipelined
@@ -231,6 +233,7 @@ class _Device:
         use = np.full(len(self.start_ns), COMPUTE, np.int8)
         use[self.rows("copy")] = COPY
         use[self.rows("comm")] = COMMUNICATION
+        use[(self.work["kernel"] == A_GRAPH).arg_true().to_numpy()] = GRAPH
         return Activities(self.start_ns, self.end_ns, use)
 
     def gaps(self, idle: Pieces) -> Iterator[Gaps]:
@@ -300,8 +303,9 @@ def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spen
 
 def _pieces(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Iterator[Bulk | Parts]:
     """Yield all of a device's time, by what it was spent on."""
-    for rows in blocks(len(cut.compute.start_ns)):
-        yield Bulk.of(Use.COMPUTE, cut.compute.start_ns[rows], cut.compute.end_ns[rows])
+    told = cut.told
+    for rows in blocks(len(told.start_ns)):
+        yield Bulk.of(Use.COMPUTE, told.start_ns[rows], told.end_ns[rows])
     host = Host(ran.capture, ran.process)
     for gaps in ran.gaps(cut.idle):
         yield from judge(gaps, ran.calls, host)
@@ -309,11 +313,12 @@ def _pieces(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Itera
 
 
 def _moved(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Iterator[Parts]:
-    """Yield what communicates and what copies."""
+    """Yield what communicates, what copies, and graphs of which no more is known."""
     comms, copies = ran.capture.comms, ran.capture.copies
     operation = names.numbers([operation_of(comm) for comm in comms])
     role = roles.numbers([comm.role for comm in comms])
     sort, none = names.numbers(copies), np.full(len(copies) + 1, NONE)
+    [graph, _] = names.numbers([WHOLE_GRAPH])
     for use, pieces, column, detail, purpose in (
         (Use.COMMUNICATION, cut.communication, "comm", operation, role),
         (Use.COMMUNICATION_HIDDEN, cut.communication_hidden, "comm", operation, role),
@@ -323,6 +328,8 @@ def _moved(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Iterat
         of = ran.at(column, pieces.owner)
         uses = np.full(len(of), CODE[use])
         yield Parts(pieces.start_ns, pieces.end_ns, uses, detail[of], purpose[of])
+    ofs = [np.full(len(cut.graphs.start_ns), code) for code in (CODE[Use.COMPUTE], graph, NONE)]
+    yield Parts(cut.graphs.start_ns, cut.graphs.end_ns, *ofs)
 
 
 def _gathered(members: pl.Series, numbers: pl.Series) -> pl.Series:

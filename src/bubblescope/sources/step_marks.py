@@ -9,7 +9,7 @@ import polars as pl
 
 from bubblescope.model.device_time import lookup
 from bubblescope.model.kinds import Kind
-from bubblescope.sources.capture import RANGES
+from bubblescope.sources.capture import A_GRAPH, RANGES
 from bubblescope.sources.kernel_period import steps_of_kernels
 from bubblescope.sources.nesting import outermost
 from bubblescope.sources.phase_evidence import NONE
@@ -127,7 +127,7 @@ def guessed_steps(trace: Traced) -> Steps:
     """
     nothing = Steps(pl.DataFrame(schema=STEPS), None, marked=False)
     kernels = trace.capture.work.filter(
-        pl.col("kernel").is_not_null(), pl.col("comm").is_null(), pl.col("correlation") != NONE
+        pl.col("kernel") != A_GRAPH, pl.col("comm").is_null(), pl.col("correlation") != NONE
     )
     if not kernels.height:
         return nothing

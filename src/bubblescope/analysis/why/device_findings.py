@@ -32,6 +32,17 @@ _HOW: Final[dict[Use, str]] = {
 """How gaps are told to be in what is named, where it is not all of them."""
 
 
+def without_pipeline(budget: Budget, losses: Losses | None) -> list[Finding]:
+    """Return all that is said of a run without a pipeline.
+
+    Args:
+        budget: What its devices spent their time on.
+        losses: What makes its steps longer than computing; None if it has none.
+    """
+    said = [verdict(budget), *in_graphs(budget), *first_step(budget)]
+    return said + (lost(budget, losses) if losses else [])
+
+
 def verdict(budget: Budget) -> Finding:
     """Return what the steps of a run are bound by, and why its devices are idle in them."""
     outside = (budget.outside_steps_ns or 0) / max(1, budget.overall.total_ns)
@@ -48,6 +59,16 @@ def verdict(budget: Budget) -> Finding:
     if whole is budget.overall:
         return Finding("verdict", "device", values)
     return Finding("verdict", "device_in_steps", {**values, "outside_tenth": outside})
+
+
+def in_graphs(budget: Budget) -> list[Finding]:
+    """Return how long devices ran graphs of which the traces do not tell what ran in them, if long."""
+    steps = budget.in_steps.spending
+    share = steps.share(steps.graphs_ns) or 0
+    if share < _LEAST:
+        return []
+    told = Finding("verdict", "graphs", {"graphs_tenth": share})
+    return [told, Finding("advice", "graphs", {})]
 
 
 def first_step(budget: Budget) -> list[Finding]:

@@ -287,6 +287,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{outside_tenth} of the recording is in no step, and is left out."
     ),
     ("verdict", "busy"): "{bound}: devices are never idle.",
+    ("verdict", "graphs"): (
+        "For {graphs_tenth} of the time, devices ran CUDA graphs that were recorded in one piece: they "
+        "may idle in them or wait for others, which counts as compute."
+    ),
     ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",
     ("evidence", "loss"): "Of this time, {detail_share} is in {detail}.",
     ("evidence", "warm_up"): (
@@ -308,6 +312,11 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "of {longest_ns}."
     ),
     **{("advice", use.value): text for use, text in DEVICE_ADVICE.items()},
+    ("headline", "graphs"): "Trace what runs in CUDA graphs.",
+    ("advice", "graphs"): (
+        "nsys profile --cuda-graph-trace=node records the kernels of CUDA graphs; that takes more time "
+        "in the job."
+    ),
     ("headline", "first_use"): "Load kernels ahead, or trace later steps.",
     ("advice", "first_use"): (
         "A launch that takes milliseconds loads or compiles its kernel, on first use, which is no cost "
@@ -334,6 +343,7 @@ LOSSES: Final = dict(LABELS)
 
 BOUNDS: Final = {
     "compute": "Compute-bound",
+    "graph": "In CUDA graphs whose kernels the trace does not show",
     "launch": "Launch-bound",
     "data": "Waiting for the data loader",
     "gc": "Held up by Python's garbage collection",

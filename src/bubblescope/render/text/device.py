@@ -125,8 +125,8 @@ def _details(budget: Budget, limit: int) -> RenderableType:
         return Group()
     notes = []
     for one in budget.undecided:
-        if one["idle_ns"] >= 10 * _LEAST * whole:
-            said = f"{one['why']} ({units.percent(one['idle_ns'] / whole)} of the time)"
+        if one["spent_ns"] >= 10 * _LEAST * whole:
+            said = f"{one['why']} ({units.percent(one['spent_ns'] / whole)} of the time)"
             if one["options"]:
                 said += f"; it would be with {' or '.join(one['options'])}"
             notes.append(Text.assemble(("unknown  ", "yellow"), said))

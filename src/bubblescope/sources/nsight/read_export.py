@@ -18,6 +18,7 @@ from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.names.phase_words import AUTOGRAD_THREAD, OPTIMIZER_KERNEL
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
+    A_GRAPH,
     LAUNCHES,
     OPERATORS,
     RANGES,
@@ -415,7 +416,9 @@ def _device_work(
         kinds = ["copyKind", "srcKind", "dstKind"] if what == "copies" else []
         unnamed = list(_UNNAMED).index(what) if what in _UNNAMED else None
         number = pl.lit(None, pl.Int64) if unnamed is None else pl.lit(-1 - unnamed, pl.Int64)
-        kernel = code_of_name if table == _KERNELS else pl.lit(None, pl.Int32)
+        kernel = code_of_name
+        if table != _KERNELS:
+            kernel = pl.lit(A_GRAPH if what == "graphs" else None, pl.Int32)
         piece = tables.read(
             table, [*columns, *kinds], partial(shrink, unnamed=number, kernel=kernel)
         )
