@@ -7,9 +7,7 @@ nothing was recorded; 130 interrupted. `record` ends with the exit code of its j
 
 from __future__ import annotations
 
-import atexit
 import errno
-import gc
 import os
 import sys
 from typing import Final, NoReturn
@@ -162,7 +160,6 @@ def completion(shell: str) -> None:
 def main() -> NoReturn:
     """Run the command line; the only place that turns errors into exit codes."""
     seldom_collect()
-    atexit.register(gc.freeze)  # or Python looks through all there is before it ends
     sys.stdout, sys.stderr = Outlet(sys.stdout), Outlet(sys.stderr)
     language.use(language.of_environment(os.environ))
     try:
