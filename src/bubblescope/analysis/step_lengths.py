@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from bubblescope.model.arrays import in_blocks
@@ -124,7 +124,7 @@ def warm_up(lengths: Mapping[int, int]) -> WarmUp | None:
     if len(lengths) <= _WARMING:
         return None
     first = min(lengths)
-    others = round(median(length for step, length in lengths.items() if step != first))
+    others = round(np.median([length for step, length in lengths.items() if step != first]))
     if not others or lengths[first] < _WARMING * others:
         return None
     return WarmUp(first, lengths[first], others)
