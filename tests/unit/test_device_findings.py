@@ -108,3 +108,11 @@ def test_time_in_graphs_of_which_no_more_is_known_is_not_called_computing(graphs
 def test_a_moment_in_a_graph_is_not_spoken_of():
     spent = [(0, "compute", MS // 2, "CUDA graph"), (0, "compute", 90 * MS, None)]
     assert ("verdict", "graphs") not in said(run(*spent))
+
+
+@pytest.mark.parametrize(
+    ("sort", "advised"),
+    [("HtoD pinned", "copy_pinned"), ("HtoD pageable", "copy"), ("DtoD", "copy_on_device")],
+)
+def test_nobody_is_told_to_pin_what_is_pinned(sort, advised):
+    assert ("advice", advised) in said(run((0, "compute", MS, None), (0, "copy", MS, sort)))

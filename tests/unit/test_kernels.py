@@ -306,3 +306,13 @@ def test_any_name_has_a_short_one(name):
 )
 def test_ranges_about_modules(name, told):
     assert module_range(name) == told
+
+
+@pytest.mark.parametrize(
+    ("gemm", "said"), [(600, "most of it gemm (60.00 %)"), (490, "the largest part gemm (49.00 %)")]
+)
+def test_only_what_is_more_than_half_is_most(gemm, said):
+    names = [(f"small{number}", "compute", 100) for number in range((1000 - gemm) // 100)]
+    rest = [("last", "compute", 1000 - gemm - 100 * len(names))]
+    ran = run({0: [("gemm", "compute", gemm), *names, *(one for one in rest if one[2])]})
+    assert Kernels.of(ran).headline().endswith(said)

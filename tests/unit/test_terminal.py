@@ -298,3 +298,16 @@ def test_text_that_reads_like_markup_or_an_emoji_is_shown_as_it_is():
     out = io.StringIO()
     PlainConsole(file=out).print("[bold]aten::mm[/bold] :key: 7")
     assert out.getvalue() == "[bold]aten::mm[/bold] :key: 7\n"
+
+
+def test_ranges_that_are_no_passes_are_shown_without_rates_that_nobody_can_know():
+    timeline = one_f_one_b()
+    other = pl.lit(Kind.OTHER.value, KIND_DTYPE).alias("kind")
+    ranges = Timeline(timeline.tasks.with_columns(other), timeline.ranks, timeline.run)
+    said = "\n".join(printed(Report.of(ranges)))
+    assert "Timeline" in said
+    assert "Tasks" in said
+    assert said.count("No forward or backward takes any time in these traces") == 1
+    for without in ("Bubble rate", "Schedule", "Ranks", "Steps"):
+        assert without not in said
+        assert without in "\n".join(printed(Report.of(timeline)))

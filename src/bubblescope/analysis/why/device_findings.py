@@ -141,4 +141,6 @@ def _copies(sort: str) -> str:
     way, _, memory = sort.partition(" ")
     if memory == "unified":
         return Use.PAGES.value
+    if memory == "pinned":
+        return "copy_pinned"
     return {"DtoD": "copy_on_device", "PtoP": "copy_between_devices"}.get(way, Use.COPY.value)

@@ -328,6 +328,11 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Make fewer copies of tensors: one memory layout throughout (contiguous, channels last), "
         "views, operations in place, fused kernels."
     ),
+    ("headline", "copy_pinned"): "Copy ahead, on a stream of its own.",
+    ("advice", "copy_pinned"): (
+        "The memory is pinned already: copy on a stream of its own, one step ahead "
+        "(non_blocking=True), or keep the data on the device."
+    ),
     ("headline", "copy_between_devices"): "Copy less between devices.",
     ("advice", "copy_between_devices"): (
         "Copy ahead, on a stream of its own, or keep on one device what is used together."

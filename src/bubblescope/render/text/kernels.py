@@ -13,6 +13,7 @@ from bubblescope.analysis import kernels
 from bubblescope.analysis.device_budget import BRIEF, LABELS
 from bubblescope.model import units
 from bubblescope.model.budget import Use
+from bubblescope.model.kinds import Kind
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import narrow_table, titled, warnings_of
 from bubblescope.render.text.translated import Verbatim
@@ -30,6 +31,8 @@ _ROWS: Final = 20
 _RANKS: Final = 2
 """Ranks that are set against their peers, and of each so many kernels."""
 _EFFECTS: Final = 6
+_MOST: Final = 0.5
+"""Share beyond which something is most of all."""
 _HEADS: Final = {"full": "kernel", "name": "kernel"}
 _SHARE: Final = "share: of the time of all kernels, copies and fills"
 _SPREADS: Final = (
@@ -75,9 +78,12 @@ class Kernels(Face, kernels.Kernels, frozen=True, eq=False):
         names = ", ".join(
             f"stage {first[column]}" if column == "stage" else str(first[column])
             for column in reversed(self.by)
-            if first[column] is not None
+            if first[column] not in {None, Kind.OTHER.value}
         )
-        return f"{said}, most of it {names or 'unknown'} ({units.percent(first['share'])})"
+        share = units.percent(first["share"])
+        if first["share"] > _MOST:
+            return f"{said}, most of it {names or 'unknown'} ({share})"
+        return f"{said}, the largest part {names or 'unknown'} ({share})"
 
     def _rows(self, limit: int) -> RenderableType:
         told = self._told()

@@ -62,6 +62,8 @@ class Report(Face, report.Report, frozen=True, eq=False):
         if self.budget is not None and not self.study.pipelined:
             parts += [self._lanes(limit), steps_section(self.budget, limit)]
             parts += [self._kinds()] if self.overview.tasks else []
+        elif self.overview.tasks and not self.bubbles.per_rank:
+            parts += [self._lanes(limit), self._whole_step(), self._kinds(), _NO_PASSES]
         elif self.overview.tasks:
             parts += [
                 self._lanes(limit),
@@ -257,6 +259,12 @@ class Report(Face, report.Report, frozen=True, eq=False):
                 *(units.duration(row[f"{key}_ns"]) for key in ("total", "min", "median", "max")),
             )
         return titled("Tasks", table)
+
+
+_NO_PASSES: Final = Text(
+    "No forward or backward takes any time in these traces, so there are no bubble rates. If ranges "
+    "are forwards or backwards (`bubblescope names` lists them), describe them with --names.\n"
+)
 
 
 def _about_causes(bubbles: BubbleRates, off: str) -> str:
