@@ -14,6 +14,7 @@ import nsight_maker
 import rocpd_maker
 from bubblescope import sources
 from bubblescope.analysis.kernels import Kernels
+from bubblescope.analysis.report import Report
 from bubblescope.cli import cli
 from kineto_maker import AUTOGRAD, BASE, Trace
 from nsight_maker import UTC, Export, Style
@@ -98,6 +99,20 @@ def test_the_innermost_module_and_that_of_the_forward_of_a_backward(tmp_path):
         "Linear_0",
         None,
     ]
+
+
+def test_a_method_is_one_whichever_object_it_is_of(tmp_path):
+    """Addresses differ from call to call and from rank to rank: nothing could be summed up by them."""
+    trace = Trace()
+    trace.kernel(10_000, 20_000, at=1_000)
+    for turn, address in enumerate(("0x7f1bafe38dd0", "0x7f1bafe38e40"), 1):
+        begin = turn * 100_000
+        method = f"<built-in method tolist of Tensor object at {address}>"
+        trace.event("python_function", method, begin - 70_000, begin - 1_000)
+        trace.kernel(begin, begin + 10_000, at=begin - 500)
+    device = Report.of(sources.load(trace.write(tmp_path / "t.json"))).to_dict()["device"]
+    [method] = [row for row in device["details"] if row["class"] == "host_python"]
+    assert method["detail"] == "<built-in method tolist of Tensor object>"
 
 
 def test_sequence_numbers_of_several_threads_tell_no_module(tmp_path):

@@ -34,6 +34,7 @@ _EXCHANGE: Final = (
 )
 _AWAITS: Final = re.compile(r"<built-in method wait of (?:PyCapsule|pybind11)")
 _GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 _STEP: Final = re.compile(r"(ProfilerStep)#\d+")
 
 
@@ -60,6 +61,15 @@ def unnumbered(name: str) -> str:
     """Return the name by which what the host does is summed up over steps: without their number."""
     step = _STEP.fullmatch(name)
     return name if step is None else step[1]
+
+
+def without_address(name: str) -> str:
+    """Return the name of a function of Python without where in memory its object lies.
+
+    >>> without_address("<built-in method item of Tensor object at 0x7f1bafe38dd0>")
+    '<built-in method item of Tensor object>'
+    """
+    return _ADDRESS.sub("", name)
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from bubblescope.names.host_ranges import collects_garbage, unnumbered
+from bubblescope.names.host_ranges import collects_garbage, unnumbered, without_address
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     BLOCKED,
@@ -32,7 +32,8 @@ class Host:
     """Takes what threads of the host did, batch by batch."""
 
     def __init__(self) -> None:
-        self._names: dict[str, int] = Numbers()
+        self._names = Numbers()
+        self._of_functions = _AlikeFunctions(self._names)
         self._blocks, self._functions = _Blocks(), _Functions()
         self._columns: list[tuple[Any, ...]] = []
         self._waits: list[tuple[Ints, Ints]] = []
@@ -53,7 +54,7 @@ class Host:
     def take_functions(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
         """Take Python's functions; one that collects garbage is told from others."""
         doing = np.fromiter(map(self._functions.__getitem__, names), np.int8, len(names))
-        self._take(names, start, end, thread, doing)
+        self._take(names, start, end, thread, doing, self._of_functions)
 
     def take_syncs(self, events: Sequence[Any], start: Ints) -> None:
         """Take events of synchronisation, and keep those that let a stream wait for an event."""
@@ -73,8 +74,10 @@ class Host:
         end: Ints,
         thread: Ints,
         doing: int | NDArray[np.int8],
+        numbered: dict[str, int] | None = None,
     ) -> None:
-        numbers = np.fromiter(map(self._names.__getitem__, names), np.int32, len(names))
+        number = (self._names if numbered is None else numbered).__getitem__
+        numbers = np.fromiter(map(number, names), np.int32, len(names))
         codes = np.broadcast_to(np.asarray(doing, np.int8), len(names))
         self._columns.append((thread, start, end, codes, numbers))
 
@@ -110,6 +113,18 @@ class Numbers(dict[str, int]):
 
     def __missing__(self, name: str) -> int:
         self[name] = found = len(self)
+        return found
+
+
+class _AlikeFunctions(dict[str, int]):
+    """Numbers functions of Python: a method has one number, whichever object it is of."""
+
+    def __init__(self, names: Numbers) -> None:
+        super().__init__()
+        self._names = names
+
+    def __missing__(self, name: str) -> int:
+        self[name] = found = self._names[without_address(name)]
         return found
 
 
