@@ -102,6 +102,10 @@ def test_links_that_lead_back_are_not_followed_for_ever(tmp_path):
         ),
         ("trace.json", b"PK\x03\x04 and more", "trace.json: is an archive; unpack it"),
         ("traces.tar.gz", b"\x1f\x8b", "traces.tar.gz: is an archive; unpack it"),
+        ("a.sqlite.gz", b"\x1f\x8b", "a.sqlite.gz: is a packed database, .* gunzip"),
+        ("trace.json.zst", b"\x28\xb5\x2f\xfd", "is packed by zstd, .* pack it with gzip"),
+        ("trace.json.xz", b"\xfd7zXZ\0\0", "is packed by xz"),
+        ("trace.json.bz2", b"BZh91AY", "is packed by bzip2"),
         ("gemm.ncu-rep", b"NVR\0", "gemm.ncu-rep: is a report of Nsight Compute"),
         ("host.xplane.pb", b"\n", "host.xplane.pb: is a profile of XLA"),
         (
@@ -122,6 +126,15 @@ def test_what_is_no_trace_is_refused_in_one_sentence(tmp_path, name, content, me
         (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=message):
         sources.load(tmp_path / name)
+
+
+def test_raw_data_of_ascends_profiler_says_how_to_export_it(tmp_path):
+    data = tmp_path / "PROF_000001_20240101_ABC/device_0/data"
+    data.mkdir(parents=True)
+    (data / "ts_track.data.0.slice_0").write_bytes(b"\1\2")
+    (data / "hwts.data.0.slice_0").write_bytes(b"\1\2")
+    with pytest.raises(SourceError, match=r"_ABC: is raw data of Ascend's profiler .* --type=db"):
+        sources.load(tmp_path)
 
 
 def test_a_folder_without_traces_is_refused(tmp_path):

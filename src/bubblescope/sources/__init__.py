@@ -413,8 +413,8 @@ def _walk(
 
 def _nothing_in(path: Path, members: list[Path], only: str | None) -> SourceError:
     for member in members if path.is_dir() else [path]:
-        if member.is_file() and (said := near_miss(member)) is not None:
-            return SourceError(member, said)
+        if member.is_file() and (miss := near_miss(member)) is not None:
+            return SourceError(*miss)
     if members and only:
         return SourceError(
             path, f"holds no trace of the format {only!r}; leave out --source to have it detected"

@@ -23,10 +23,22 @@ _EXECUTION_TRACE: Final = (
     "device's times; torch.profiler's own traces are the *.pt.trace.json files"
 )
 
+_PACKED_BY: Final = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+"""What files begin with that other programs have packed."""
+
 _BY_HEAD: Final = {
     b"versionhttps://git-lfs.github.com/spec/": (
         "is a pointer of Git LFS in place of the file; fetch the file with `git lfs pull`"
     ),
+    **{
+        sign: f"is packed by {program}, which is not read; unpack it, or pack it with gzip"
+        for sign, program in _PACKED_BY.items()
+    },
     b"PK\x03\x04": _ARCHIVE,
     b"7z\xbc\xaf\x27\x1c": _ARCHIVE,
     b'{"rocprofiler-sdk-tool"': (
@@ -60,17 +72,32 @@ _BY_NAME: Final = {
         "is a text export of Ascend's profiler, of which bubblescope reads the databases; profile with "
         "export_type=[ExportType.Db], or export it with `msprof --export=on --type=db`"
     ),
+    r".*\.(sqlite|sqlite3|db)\.gz": (
+        "is a packed database, which can only be read unpacked; unpack it with gunzip"
+    ),
 }
+_RAW: Final = (
+    "is raw data of Ascend's profiler (msprof); export it with `msprof --export=on --type=db "
+    "--output=` and its folder, where CANN's toolkit is installed"
+)
 _HEAD_BYTES: Final = 4096  # packed, the first 64 may be no text yet
 
 
-def near_miss(path: Path) -> str | None:
-    """Say what a file is that is no trace, and what to do; None if it is nothing that is known here."""
+def near_miss(path: Path) -> tuple[Path, str] | None:
+    """Say what a file is that is no trace, and what to do.
+
+    Returns:
+        The file, or the folder of a profiler that it is of, and the rest of a sentence about it; None
+        if it is nothing that is known here.
+    """
+    for folder in path.parents:
+        if folder.name.startswith("PROF_"):
+            return folder, _RAW
     for pattern, said in _BY_NAME.items():
         if re.fullmatch(pattern, path.name):
-            return said
+            return path, said
     try:
         head = read_head(path, _HEAD_BYTES).translate(None, b" \t\r\n")
     except OSError:
         return None
-    return next((said for sign, said in _BY_HEAD.items() if head.startswith(sign)), None)
+    return next(((path, said) for sign, said in _BY_HEAD.items() if head.startswith(sign)), None)
