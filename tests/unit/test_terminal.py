@@ -311,3 +311,11 @@ def test_ranges_that_are_no_passes_are_shown_without_rates_that_nobody_can_know(
     for without in ("Bubble rate", "Schedule", "Ranks", "Steps"):
         assert without not in said
         assert without in "\n".join(printed(Report.of(timeline)))
+
+
+@pytest.mark.parametrize(("stages", "shown"), [(1, False), (2, True)])
+def test_rates_of_waiting_are_of_several_devices(stages, shown):
+    said = "\n".join(printed(Report.of(one_f_one_b(stages))))
+    assert "over ideal" in said
+    for rate in ("longest span", "no wait", "excess"):
+        assert (rate in said) is shown

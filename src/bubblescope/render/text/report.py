@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 24
 _NAMES: Final = ("makespan", "span", "longest_span", "over_ideal", "no_wait", "excess")
+_ALONE: Final = ("makespan", "over_ideal")
+"""Those of a device that waits for no other: its span is that of all, and it follows no schedule."""
 _DEPARTURES: Final = 5
 _CAUSES: Final = 4
 _LEAST_SPENT: Final = 0.001
@@ -122,8 +124,9 @@ class Report(Face, report.Report, frozen=True, eq=False):
 
     def _rates(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
-        overall = self.bubbles.overall
-        for name in _NAMES:
+        overall, found = self.bubbles.overall, self.study.recognition
+        alone = found is not None and found.devices == len(self.bubbles.per_rank) == 1
+        for name in _ALONE if alone else _NAMES:
             style = "bold" if name == "makespan" else ""
             grid.add_row(
                 Text(name.replace("_", " "), style),
