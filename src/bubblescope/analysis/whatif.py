@@ -840,7 +840,7 @@ def _moved(timeline: Timeline, run: MeasuredRun, replay: Replay) -> Timeline:
         host_start_ns=unknown,
         host_end_ns=unknown,
     )
-    return Timeline(tasks, timeline.ranks, timeline.run)
+    return Timeline.of_checked(tasks, timeline.ranks, timeline.run)
 
 
 def alternative(

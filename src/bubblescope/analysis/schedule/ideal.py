@@ -311,4 +311,4 @@ def _moved(
         host_start_ns=pl.lit(None, pl.Int64),
         host_end_ns=pl.lit(None, pl.Int64),
     )
-    return Timeline(rows, timeline.ranks, timeline.run)
+    return Timeline.of_checked(rows, timeline.ranks, timeline.run)
