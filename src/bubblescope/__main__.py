@@ -21,7 +21,8 @@ def run() -> None:
     try:
         main()
     except SystemExit as ended:
-        codes.append(int(ended.code or 0))
+        if ended.code is None or isinstance(ended.code, int):
+            codes.append(ended.code or 0)
         raise
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
+
 import polars as pl
 import pytest
+from rich.console import Console
 
 from bubblescope import Timeline
 from bubblescope.analysis.losses import losses
 from bubblescope.analysis.words import sentence
 from bubblescope.model.language import LANGUAGES
 from bubblescope.model.timeline import TASK_SCHEMA
+from bubblescope.render.text.report import Report
 from bubblescope.render.text.why import Explanation
 
 MS = 1_000_000
@@ -103,6 +107,18 @@ def test_time_in_graphs_of_which_no_more_is_known_is_not_called_computing(graphs
     assert found["verdict", "device"].startswith(f"{bound}: devices idle 10.0 %")
     assert f"For {graphs}.0 % of the time" in found["verdict", "graphs"]
     assert "--cuda-graph-trace=node" in found["advice", "graphs"]
+
+
+def test_where_there_is_nothing_but_graphs_nothing_is_claimed():
+    graphs = run((0, "compute", 10 * MS, "CUDA graph"))
+    assert said(graphs)["verdict", "busy_outside"].endswith(
+        "devices are never idle outside of them."
+    )
+    out = io.StringIO()
+    Console(file=out, width=200).print(Report.of(graphs))
+    assert (
+        "whether devices idled or waited for others in them, is not in the trace" in out.getvalue()
+    )
 
 
 def test_a_moment_in_a_graph_is_not_spoken_of():

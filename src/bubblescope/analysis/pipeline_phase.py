@@ -46,10 +46,9 @@ def of_phase(tasks: pl.DataFrame, kinds: Collection[str | Kind] = COMPUTE_KINDS)
     """
     wanted = [Kind(kind).value for kind in kinds]
     some = pl.col("kind").is_in(wanted) & (pl.col("lane") == Lane.COMPUTE.value)
-    stepped = some & pl.col("step").is_not_null()
-    unknown = tasks["step"].null_count()
-    if unknown in {0, tasks.height}:
+    if tasks["step"].null_count() in {0, tasks.height}:
         return some
+    stepped = some & pl.col("step").is_not_null()
     return stepped if tasks.select(stepped.any()).item() else some
 
 

@@ -48,7 +48,8 @@ def verdict(budget: Budget) -> Finding:
     outside = (budget.outside_steps_ns or 0) / max(1, budget.overall.total_ns)
     whole = budget.overall if outside < _LEAST else budget.in_steps.spending
     if not whole.idle_ns:
-        return Finding("verdict", "busy", {"bound": bound(whole)})
+        key = "busy" if bound(whole) != "graph" else "busy_outside"
+        return Finding("verdict", key, {"bound": bound(whole)})
     key, time = main_reason(whole)
     values = {
         "bound": bound(whole),

@@ -287,6 +287,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{outside_tenth} of the recording is in no step, and is left out."
     ),
     ("verdict", "busy"): "{bound}: devices are never idle.",
+    ("verdict", "busy_outside"): "{bound}: devices are never idle outside of them.",
     ("verdict", "graphs"): (
         "For {graphs_tenth} of the time, devices ran CUDA graphs that were recorded in one piece: they "
         "may idle in them or wait for others, which counts as compute."

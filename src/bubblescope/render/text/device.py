@@ -121,8 +121,6 @@ def _details(budget: Budget, limit: int) -> RenderableType:
             LABELS[use],
             Text(", ".join(told), "dim", no_wrap=True, overflow="ellipsis"),
         )
-    if not rows:
-        return Group()
     notes = []
     for one in budget.undecided:
         if one["spent_ns"] >= 10 * _LEAST * whole:
@@ -130,6 +128,8 @@ def _details(budget: Budget, limit: int) -> RenderableType:
             if one["options"]:
                 said += f"; it would be with {' or '.join(one['options'])}"
             notes.append(Text.assemble(("unknown  ", "yellow"), said))
+    if not rows:
+        return Group(*notes, *([Text()] if notes else []))
     return titled("Where devices lose time", Group(table, *notes))
 
 
