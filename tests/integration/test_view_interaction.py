@@ -394,7 +394,11 @@ class TestSearching:
         for width in (2560, 1280, 800, 390):  # and it can be read, whatever room is beside it
             page.set_viewport_size({"width": width, "height": 720})
             said = page.locator(".found")
-            assert said.evaluate("(one) => one.scrollWidth <= one.clientWidth"), width
+            until(
+                page,
+                "(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)"
+                "(document.querySelector('.found'))",
+            )
             box = said.bounding_box()
             assert box["width"] > 100
             assert box["x"] + box["width"] <= width
