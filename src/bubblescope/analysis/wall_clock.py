@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.between_rounds import laid_open
-from bubblescope.analysis.outside_passes import ASIDE, by_name, names_of
+from bubblescope.analysis.outside_passes import ASIDE, names_of
 from bubblescope.analysis.pipeline_phase import cut_steps_of, pipelines
 from bubblescope.model import intervals
 from bubblescope.model.arrays import A_FEW, at_once, blocks_of_ranks, in_blocks
@@ -170,24 +170,34 @@ def taken_apart(
     windows = _columns(steps)
     at, inner = _shared(windows, _columns(_disjoint(phases)))
     rank, begin, end = (np.concatenate(edges) for edges in zip(windows, inner, strict=True))
-    parts = []
-    spent, within = (np.zeros(steps.height, np.int64) for _ in range(2))
-    sofar: list[pl.DataFrame] = []
-    for what, part in _sorts(tasks, asides):
-        if not part.height:
-            continue
-        sofar.append(part)
-        covering = _columns(in_order(pl.concat(sofar), "rank", "start_ns"))
-        covered = intervals.covered_ns(covering, (rank, begin, end))
-        whole = covered[: steps.height]
+    both = (rank, begin, end)
+    names = [*ORDER, *asides, OTHER, UNRECORDED]
+    # Sorted once: whatever of them counts so far is in order too.
+    ordered = in_order(tasks, "rank", "start_ns")
+    sort = _sorts(ordered, asides)
+    rank, start, end = _columns(ordered)
+    times = [np.zeros((2, steps.height), np.int64)]  # whole steps, and their pipeline phases
+    found = np.unique(sort[sort < len(names)]).tolist()
+    for number in found:
+        sofar = sort <= number
+        covered = intervals.covered_ns((rank[sofar], start[sofar], end[sofar]), both)
         meanwhile = _summed(at, covered[steps.height :], steps.height)
-        parts.append(_part(steps, what, whole - spent, meanwhile - within))
-        spent, within = whole, meanwhile
-    length = windows[2] - windows[1]
+        times.append(np.array([covered[: steps.height], meanwhile]))
     phase_ns = _summed(at, inner[2] - inner[1], steps.height)
-    parts.append(_part(steps, UNRECORDED, length - spent, phase_ns - within))
-    table = pl.concat(parts).filter(pl.col("spent_ns") > 0)
-    return table.sort("rank", "step", maintain_order=True)
+    times.append(np.array([windows[2] - windows[1], phase_ns]))
+    spent, within = np.diff(times, axis=0).swapaxes(0, 1).reshape(2, -1)
+    whats = pl.Series([*(names[number] for number in found), UNRECORDED])
+    count = len(whats)
+    table = pl.DataFrame(
+        {
+            "rank": np.tile(windows[0], count),
+            "step": np.tile(steps["step"].to_numpy(), count),
+            "what": whats.gather(np.repeat(np.arange(count), steps.height)),
+            "spent_ns": spent,
+            "phase_ns": within,
+        }
+    ).cast(_SCHEMA)  # type: ignore[arg-type]
+    return table.filter(pl.col("spent_ns") > 0).sort("rank", "step", maintain_order=True)
 
 
 _EDGES: Final = ("start_ns", "end_ns")
@@ -249,16 +259,30 @@ def _disjoint(phases: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sorts(tasks: pl.DataFrame, asides: Sequence[str]) -> list[tuple[str, pl.DataFrame]]:
-    """Return what ranks may be in, and the tasks that are it, in the order in which it counts."""
-    tasks = tasks.select("rank", "kind", "lane", "name", *_EDGES)
-    found = [
-        (what, tasks.filter(pl.col("kind").is_in([kind.value for kind in kinds])))
-        for what, kinds in ORDER.items()
-    ]
-    others = tasks.filter(kind=Kind.OTHER.value)
-    found += by_name(others.filter(ASIDE), asides).items()
-    return [(what, part.select("rank", *_EDGES)) for what, part in [*found, (OTHER, others)]]
+_SORT_OF: Final = {
+    kind.value: number for number, kinds in enumerate(ORDER.values()) for kind in kinds
+}
+"""The place in `ORDER` of each kind of tasks that is there."""
+_NOTHING: Final = 1 << 30
+
+
+def _sorts(tasks: pl.DataFrame, asides: Sequence[str]) -> Ints:
+    """Return what each task is: its place in `ORDER`, `asides` and `OTHER`, the first that counts.
+
+    A place behind all of these stands for what is none of them.
+    """
+    other = len(ORDER) + len(asides)
+    places = _SORT_OF | {Kind.OTHER.value: other}
+    sort = pl.col("kind").replace_strict(
+        list(places), list(places.values()), default=_NOTHING, return_dtype=pl.Int32
+    )
+    if asides:
+        named = pl.col("name").replace_strict(
+            list(asides), range(len(ORDER), other), default=other, return_dtype=pl.Int32
+        )
+        sort = pl.when(ASIDE).then(named).otherwise(sort)
+    numbers: Ints = tasks.select(sort).to_series().to_numpy()
+    return numbers
 
 
 def _columns(frame: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
@@ -319,13 +343,3 @@ def _shared(
 
 def _summed(at: Ints, lengths: Ints, count: int) -> Ints:
     return np.bincount(at, lengths, minlength=count).astype(np.int64)
-
-
-def _part(steps: pl.DataFrame, what: str, spent_ns: Ints, phase_ns: Ints) -> pl.DataFrame:
-    return steps.select(
-        "rank",
-        "step",
-        what=pl.lit(what),
-        spent_ns=pl.Series(spent_ns),
-        phase_ns=pl.Series(phase_ns),
-    ).cast(_SCHEMA)  # type: ignore[arg-type]
