@@ -341,7 +341,8 @@ def test_the_page_looks_like_the_one_that_holds_everything(data, served, browser
     assert shots[0] == shots[1]
 
 
-def test_the_command_says_where_it_serves_and_ends_when_told(tmp_path):
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_says_where_it_serves_and_ends_when_told(tmp_path, told):
     trace = one_f_one_b().save(tmp_path / "run.parquet")
     command = [sys.executable, "-m", "bubblescope", "serve", str(trace), "--no-open", "-q"]
     with subprocess.Popen(
@@ -355,7 +356,7 @@ def test_the_command_says_where_it_serves_and_ends_when_told(tmp_path):
             connection.request("GET", address.path)
             assert connection.getresponse().status == 200
             connection.close()
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(told)
             assert process.wait(timeout=120) == 0
         finally:
             process.kill()

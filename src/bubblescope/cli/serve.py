@@ -72,13 +72,15 @@ def _serve(
             f"port {port} cannot be listened on: {error.strerror}; leave --port out for a free one"
         ) from None
     ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Ctrl+C too: the handler that Polars installs for it lets a wait go on.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: ended.set())
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     # Written for programs too, which wait for it: not wrapped, and at once.
     click.echo(server.url)
-    with contextlib.suppress(KeyboardInterrupt):
-        if show and not open_page(meanwhile.enter_context(redirect(server.url))):
-            out.print("no browser here: open the address in one on this machine; Ctrl+C ends")
-        ended.wait()
+    if show and not open_page(meanwhile.enter_context(redirect(server.url))):
+        out.print("no browser here: open the address in one on this machine; Ctrl+C ends")
+    ended.wait()
     server.stop()
