@@ -316,3 +316,7 @@ def test_only_what_is_more_than_half_is_most(gemm, said):
     rest = [("last", "compute", 1000 - gemm - 100 * len(names))]
     ran = run({0: [("gemm", "compute", gemm), *names, *(one for one in rest if one[2])]})
     assert Kernels.of(ran).headline().endswith(said)
+
+
+def test_a_kernel_that_is_called_other_is_named():
+    assert Kernels.of(run({0: [("other", "compute", 900)]})).headline().endswith("other (100.00 %)")

@@ -169,17 +169,17 @@ def taken_apart(
     """
     windows = _columns(steps)
     at, inner = _shared(windows, _columns(_disjoint(phases)))
-    rank, begin, end = (np.concatenate(edges) for edges in zip(windows, inner, strict=True))
-    both = (rank, begin, end)
-    names = [*ORDER, *asides, OTHER, UNRECORDED]
+    of, begin, until = (np.concatenate(edges) for edges in zip(windows, inner, strict=True))
+    both = (of, begin, until)
+    names = [*ORDER, *asides, OTHER]
     # Sorted once: whatever of them counts so far is in order too.
-    ordered = in_order(tasks, "rank", "start_ns")
-    sort = _sorts(ordered, asides)
+    ordered = in_order(tasks.select("rank", *_EDGES, place=_place(asides)), "rank", "start_ns")
     rank, start, end = _columns(ordered)
+    place = ordered["place"].to_numpy()
     times = [np.zeros((2, steps.height), np.int64)]  # whole steps, and their pipeline phases
-    found = np.unique(sort[sort < len(names)]).tolist()
+    found = np.unique(place[place < len(names)]).tolist()
     for number in found:
-        sofar = sort <= number
+        sofar = place <= number
         covered = intervals.covered_ns((rank[sofar], start[sofar], end[sofar]), both)
         meanwhile = _summed(at, covered[steps.height :], steps.height)
         times.append(np.array([covered[: steps.height], meanwhile]))
@@ -259,30 +259,25 @@ def _disjoint(phases: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_SORT_OF: Final = {
+_PLACE_OF: Final = {
     kind.value: number for number, kinds in enumerate(ORDER.values()) for kind in kinds
 }
 """The place in `ORDER` of each kind of tasks that is there."""
-_NOTHING: Final = 1 << 30
 
 
-def _sorts(tasks: pl.DataFrame, asides: Sequence[str]) -> Ints:
-    """Return what each task is: its place in `ORDER`, `asides` and `OTHER`, the first that counts.
-
-    A place behind all of these stands for what is none of them.
-    """
+def _place(asides: Sequence[str]) -> pl.Expr:
+    """Return which of `ORDER`, `asides` and `OTHER` each task is; one behind them if it is none."""
     other = len(ORDER) + len(asides)
-    places = _SORT_OF | {Kind.OTHER.value: other}
-    sort = pl.col("kind").replace_strict(
-        list(places), list(places.values()), default=_NOTHING, return_dtype=pl.Int32
+    places = _PLACE_OF | {Kind.OTHER.value: other}
+    place = pl.col("kind").replace_strict(
+        list(places), list(places.values()), default=other + 1, return_dtype=pl.Int32
     )
-    if asides:
-        named = pl.col("name").replace_strict(
-            list(asides), range(len(ORDER), other), default=other, return_dtype=pl.Int32
-        )
-        sort = pl.when(ASIDE).then(named).otherwise(sort)
-    numbers: Ints = tasks.select(sort).to_series().to_numpy()
-    return numbers
+    if not asides:
+        return place
+    named = pl.col("name").replace_strict(
+        list(asides), range(len(ORDER), other), default=other, return_dtype=pl.Int32
+    )
+    return pl.when(ASIDE).then(named).otherwise(place)
 
 
 def _columns(frame: pl.DataFrame) -> tuple[Ints, Ints, Ints]:

@@ -72,10 +72,10 @@ def _serve(
             f"port {port} cannot be listened on: {error.strerror}; leave --port out for a free one"
         ) from None
     ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         # Ctrl+C too: the handler that Polars installs for it lets a wait go on.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: ended.set())
+        signal.signal(signal.SIGINT, lambda *_: ended.set())
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     # Written for programs too, which wait for it: not wrapped, and at once.

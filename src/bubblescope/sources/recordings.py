@@ -289,10 +289,10 @@ class _Recording:
             raise _EmptyError(path, f"is cut short: its {len(data)} bytes hold no complete record")
         self.header = header_of(path, rows, damaged=self.torn.damaged > 0)
         # Where it is repeated, the last says how many tasks are missing.
-        headers = (rows["kind"] == HEADER).arg_true()
-        self._last = header_of(path, rows[headers[-1:]]) if len(headers) > 1 else self.header
-        self._tasks = rows[1:]
-        if len(headers) > 1:
+        repeated = (rows["kind"] == HEADER).arg_true()[1:]  # the first row is one
+        self._last, self._tasks = self.header, rows[1:]
+        if len(repeated):
+            self._last = header_of(path, rows[repeated[-1:]])
             self._tasks = self._tasks.filter(pl.col("kind") != HEADER)
         self.lost = self.header.before
         """Tasks that were dropped to keep the recording within its limit."""

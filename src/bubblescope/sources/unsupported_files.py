@@ -76,6 +76,7 @@ _BY_NAME: Final = {
         "is a packed database, which can only be read unpacked; unpack it with gunzip"
     ),
 }
+_RAW_FOLDER: Final = re.compile(r"host|device_\d+")
 _RAW: Final = (
     "is raw data of Ascend's profiler (msprof); export it with `msprof --export=on --type=db "
     "--output=` and its folder, where CANN's toolkit is installed"
@@ -91,8 +92,8 @@ def near_miss(path: Path) -> tuple[Path, str] | None:
         if it is nothing that is known here.
     """
     for folder in path.parents:
-        if folder.name.startswith("PROF_"):
-            return folder, _RAW
+        if _RAW_FOLDER.fullmatch(folder.name) and folder.parent.name.startswith("PROF_"):
+            return folder.parent, _RAW
     for pattern, said in _BY_NAME.items():
         if re.fullmatch(pattern, path.name):
             return path, said

@@ -32,14 +32,15 @@ _HOW: Final[dict[Use, str]] = {
 """How gaps are told to be in what is named, where it is not all of them."""
 
 
-def without_pipeline(budget: Budget, losses: Losses | None) -> list[Finding]:
-    """Return all that is said of a run without a pipeline.
+def of_devices(budget: Budget, losses: Losses | None, between: list[Finding]) -> list[Finding]:
+    """Return all that is said of a run whose traces hold the work of devices.
 
     Args:
         budget: What its devices spent their time on.
         losses: What makes its steps longer than computing; None if it has none.
+        between: What else is said, after the verdict and before what is lost.
     """
-    said = [verdict(budget), *in_graphs(budget), *first_step(budget)]
+    said = [verdict(budget), *in_graphs(budget), *between]
     return said + (lost(budget, losses) if losses else [])
 
 
@@ -47,12 +48,13 @@ def verdict(budget: Budget) -> Finding:
     """Return what the steps of a run are bound by, and why its devices are idle in them."""
     outside = (budget.outside_steps_ns or 0) / max(1, budget.overall.total_ns)
     whole = budget.overall if outside < _LEAST else budget.in_steps.spending
+    by = bound(whole)
     if not whole.idle_ns:
-        key = "busy" if bound(whole) != "graph" else "busy_outside"
-        return Finding("verdict", key, {"bound": bound(whole)})
+        key = "busy_outside" if by == "graph" else "busy"
+        return Finding("verdict", key, {"bound": by})
     key, time = main_reason(whole)
     values = {
-        "bound": bound(whole),
+        "bound": by,
         "idle_tenth": whole.share(whole.idle_ns),
         "main_whole": time / whole.idle_ns,
         "reason": key,

@@ -33,6 +33,8 @@ _RANKS: Final = 2
 _EFFECTS: Final = 6
 _MOST: Final = 0.5
 """Share beyond which something is most of all."""
+_UNTOLD: Final = ("kind", Kind.OTHER.value)
+"""What says nothing of a kernel."""
 _HEADS: Final = {"full": "kernel", "name": "kernel"}
 _SHARE: Final = "share: of the time of all kernels, copies and fills"
 _SPREADS: Final = (
@@ -78,7 +80,7 @@ class Kernels(Face, kernels.Kernels, frozen=True, eq=False):
         names = ", ".join(
             f"stage {first[column]}" if column == "stage" else str(first[column])
             for column in reversed(self.by)
-            if first[column] not in {None, Kind.OTHER.value}
+            if first[column] is not None and (column, first[column]) != _UNTOLD
         )
         share = units.percent(first["share"])
         if first["share"] > _MOST:
