@@ -132,3 +132,10 @@ def test_a_moment_in_a_graph_is_not_spoken_of():
 )
 def test_nobody_is_told_to_pin_what_is_pinned(sort, advised):
     assert ("advice", advised) in said(run((0, "compute", MS, None), (0, "copy", MS, sort)))
+
+
+def test_time_that_the_traces_leave_undecided_is_told_with_its_length():
+    idle = run((0, "host_unknown", 30 * MS, None), (0, "compute", 10 * MS, None))
+    [told] = Report.of(idle).to_dict()["device"]["undecided"]
+    assert (told["class"], told["spent_ns"], told["idle_ns"]) == ("host_unknown", 30 * MS, 30 * MS)
+    assert told["why"] == "what the host did is not in the trace"

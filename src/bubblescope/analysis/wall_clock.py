@@ -177,7 +177,7 @@ def taken_apart(
     rank, start, end = _columns(ordered)
     place = ordered["place"].to_numpy()
     times = [np.zeros((2, steps.height), np.int64)]  # whole steps, and their pipeline phases
-    found = np.unique(place[place < len(names)]).tolist()
+    found = np.unique(place).tolist()
     for number in found:
         sofar = place <= number
         covered = intervals.covered_ns((rank[sofar], start[sofar], end[sofar]), both)
@@ -262,15 +262,15 @@ def _disjoint(phases: pl.DataFrame) -> pl.DataFrame:
 _PLACE_OF: Final = {
     kind.value: number for number, kinds in enumerate(ORDER.values()) for kind in kinds
 }
-"""The place in `ORDER` of each kind of tasks that is there."""
+"""The place in `ORDER` of each kind of tasks; all kinds but others have one."""
 
 
 def _place(asides: Sequence[str]) -> pl.Expr:
-    """Return which of `ORDER`, `asides` and `OTHER` each task is; one behind them if it is none."""
+    """Return which of `ORDER`, `asides` and `OTHER` each task is."""
     other = len(ORDER) + len(asides)
     places = _PLACE_OF | {Kind.OTHER.value: other}
     place = pl.col("kind").replace_strict(
-        list(places), list(places.values()), default=other + 1, return_dtype=pl.Int32
+        list(places), list(places.values()), return_dtype=pl.Int32
     )
     if not asides:
         return place
