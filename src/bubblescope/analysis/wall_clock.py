@@ -286,54 +286,13 @@ def _columns(frame: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
 
 
 def _shared(
-    windows: tuple[Ints, ...], phases: tuple[Ints, ...]
+    windows: tuple[Ints, Ints, Ints], phases: tuple[Ints, Ints, Ints]
 ) -> tuple[Ints, tuple[Ints, Ints, Ints]]:
     """Return where steps and phases of the same rank overlap: the step's index, and the parts."""
-    steps = pl.DataFrame(dict(zip(("rank", *_EDGES), windows, strict=True))).with_row_index("at")
-    inner = (
-        pl.DataFrame(dict(zip(("rank", "opens", "closes"), phases, strict=True)))
-        .sort("rank", "opens")
-        .with_columns(reach=pl.col("closes").cum_max().over("rank"))
-        .with_row_index("of")
-    )
-    # Of a rank's phases by their beginning, those may overlap from the first that a step does not begin
-    # behind to the last that begins within it: a join on both conditions would try all pairs.
-    first = inner.select("rank", "reach", first="of").unique(["rank", "reach"], keep="first")
-    last = inner.select("rank", "opens", last="of").unique(["rank", "opens"], keep="last")
-    met = (
-        steps.with_columns(after=pl.col("start_ns") + 1, before=pl.col("end_ns") - 1)
-        .sort("after")
-        .join_asof(
-            first.sort("reach"),
-            left_on="after",
-            right_on="reach",
-            by="rank",
-            strategy="forward",
-            check_sortedness=False,
-        )
-        .sort("before")
-        .join_asof(
-            last.sort("opens"),
-            left_on="before",
-            right_on="opens",
-            by="rank",
-            check_sortedness=False,
-        )
-        .filter(pl.col("first") <= pl.col("last"))
-        .select(
-            *steps.columns,
-            of=pl.int_ranges(pl.col("first").cast(pl.Int64), pl.col("last").cast(pl.Int64) + 1),
-        )
-        .explode("of")
-    )
-    met = met.with_columns(inner.select("opens", "closes")[met["of"]])
-    met = met.filter(pl.col("closes") > pl.col("start_ns")).select(
-        "at",
-        "rank",
-        start_ns=pl.max_horizontal("start_ns", "opens"),
-        end_ns=pl.min_horizontal("end_ns", "closes"),
-    )
-    return met["at"].to_numpy().astype(np.int64), _columns(met)
+    at, of = intervals.met(phases, windows)
+    rank, start, end = windows
+    _, opens, closes = phases
+    return at, (rank[at], np.maximum(start[at], opens[of]), np.minimum(end[at], closes[of]))
 
 
 def _summed(at: Ints, lengths: Ints, count: int) -> Ints:

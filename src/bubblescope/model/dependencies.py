@@ -9,7 +9,7 @@ import polars as pl
 
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.kinds import BACKWARDS, Kind, Lane
-from bubblescope.model.ordering import distinct
+from bubblescope.model.ordering import distinct, numbered, stretches
 from bubblescope.model.timeline_tables import PIPELINE
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 _FORWARD: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
 _BACKWARD: Final = [kind.value for kind in BACKWARDS]
-_RECEIVES: Final = {
-    Kind.SEND_FORWARD.value: Kind.RECV_FORWARD.value,
-    Kind.SEND_BACKWARD.value: Kind.RECV_BACKWARD.value,
-}
+_SENDS: Final = [Kind.SEND_FORWARD.value, Kind.SEND_BACKWARD.value]
+_RECEIVES: Final = [Kind.RECV_FORWARD.value, Kind.RECV_BACKWARD.value]
 _PAIR: Final = Kind.FORWARD_BACKWARD.value
 
 _NEEDED: Final = (
@@ -71,25 +69,26 @@ def feeds(
         and stage and microbatch, which the source works on; in no order.
     """
     columns = ["work", "rank", *within, "stage", "microbatch"]
-    forwards = works.filter(pl.col("kind").is_in(_FORWARD)).select(columns)
-    backwards = pl.concat(
-        [
-            works.filter(pl.col("kind").is_in(_BACKWARD)).select(columns),
-            works.filter(pl.col("kind") == _PAIR)
-            .with_columns(stage="pair_stage", microbatch="pair_microbatch")
-            .select(columns),
-        ]
-    )
+    paired = works.filter(pl.col("kind") == _PAIR)
+    backwards = _known(works, _BACKWARD, columns)
+    if paired.height:
+        both = paired.with_columns(stage="pair_stage", microbatch="pair_microbatch")
+        backwards = pl.concat([backwards, _known(both, [_PAIR], columns)])
     found = []
-    for one, ahead in ((forwards, 1), (backwards, -1)):
-        known = one.drop_nulls(["stage", "microbatch"])
-        known = known.with_columns(copy=_copies(known, within, held_once=held_once))
-        source, target = _following(*_keys(known, (*within, "copy")), ahead)
+    for known, ahead in ((_known(works, _FORWARD, columns), 1), (backwards, -1)):
+        copied = known.with_columns(copy=_copies(known, within, held_once=held_once))
+        source, target = _following(*_keys(copied, (*within, "copy")), ahead)
         fed = known.select("microbatch", "stage", source="work")[source]
         found.append(
             fed.with_columns(target=known["work"].gather(target), backward=pl.lit(ahead < 0))
         )
     return pl.concat(found).select("microbatch", "source", "target", "backward", "stage")
+
+
+def _known(works: pl.DataFrame, kinds: list[str], columns: list[str]) -> pl.DataFrame:
+    """Return the works of some kinds of which it is known on what they work."""
+    there = pl.col("stage").is_not_null() & pl.col("microbatch").is_not_null()
+    return works.filter(pl.col("kind").is_in(kinds), there).select(columns)
 
 
 def _copies(works: pl.DataFrame, within: tuple[str, ...], *, held_once: bool | None) -> pl.Expr:
@@ -115,17 +114,28 @@ def _keys(works: pl.DataFrame, within: tuple[str, ...]) -> tuple[Ints, int]:
     Returns:
         The numbers, and one more than the greatest, those of stages next to these included.
     """
-    key, size = pl.lit(0, pl.Int64), 1
+    key, size = np.zeros(works.height, np.int64), 1
     for name in (*within, "microbatch", "stage"):
-        low, high = (works[name].min() or 0), (works[name].max() or 0)
-        first = int(name == "stage" or works[name].has_nulls())
-        count = int(high) - int(low) + 1 + first + (name == "stage")  # type: ignore[arg-type]
+        column = works[name].cast(pl.Int64)
+        low, high = _bounds(column)
+        if column.has_nulls():
+            low -= 1
+            column = column.fill_null(low)
+        if name == "stage":  # there is room for those next to it
+            low, high = low - 1, high + 1
+        count = high - low + 1
+        if size * count >= _HUGE:
+            key, size = numbered(key)
+        key *= count
+        key += column.to_numpy()
+        key -= low
         size *= count
-        key = key * count + (pl.col(name).cast(pl.Int64) - low + first).fill_null(0)
-    if size >= _HUGE:
-        several = pl.struct(*within, "microbatch").rank("dense").cast(pl.Int64)
-        key, size = several * count + pl.col("stage") - low, (works.height + 1) * count
-    return works.select(key=key).to_series().to_numpy(), size
+    return key, size
+
+
+def _bounds(column: pl.Series) -> tuple[int, int]:
+    low, high = column.min(), column.max()
+    return (0, 0) if low is None else (int(low), int(high))  # type: ignore[arg-type]
 
 
 def _following(key: Ints, size: int, ahead: int) -> tuple[Ints, Ints]:
@@ -252,50 +262,47 @@ def messages(timeline: Timeline) -> pl.DataFrame:
         Frame with send and receive, row numbers in `timeline.tasks`, `backward`, whether they carry
         gradients, and `turn` and `count`: which of how many it is.
     """
-    key = ["step", "direction", "microbatch", "from", "to"]
+    key = ["step", "backward", "microbatch", "from", "to"]
     tasks = timeline.tasks
-    if tasks["peer"].null_count() == tasks.height:
-        tasks = tasks.clear()  # most runs have none, and looking for them takes time
+    if tasks["peer"].null_count() == tasks.height:  # most runs have none, and looking takes time
+        return pl.DataFrame(schema=_MESSAGES)
     known = (
         tasks.select("rank", "step", "kind", "microbatch", "start_ns", "end_ns", "peer")
         .with_row_index("task")
-        .filter(pl.col("peer").is_not_null(), pl.col("microbatch").is_not_null())
-        .with_columns(pl.col("kind").cast(pl.String))
-        .filter(pl.col("rank") != pl.col("peer"))
+        .filter(pl.col("microbatch").is_not_null(), pl.col("rank") != pl.col("peer"))
     )
-    sends = known.filter(pl.col("kind").is_in(list(_RECEIVES))).with_columns(
-        direction=pl.col("kind").replace_strict(_RECEIVES, default=None)
-    )
-    receives = known.filter(pl.col("kind").is_in(list(_RECEIVES.values())))
-    ends = [
-        numbered(end, key, at)
-        for end, at in (
-            (sends.rename({"rank": "from", "peer": "to"}), "start_ns"),
-            (receives.rename({"rank": "to", "peer": "from", "kind": "direction"}), "end_ns"),
-        )
-    ]
-    one, other = (end.select("task", *key, "turn", "count") for end in ends)
+    ends = []
+    for kinds, at, names in (
+        (_SENDS, "start_ns", {"rank": "from", "peer": "to"}),
+        (_RECEIVES, "end_ns", {"rank": "to", "peer": "from"}),
+    ):
+        own = known.filter(pl.col("kind").is_in(kinds)).rename(names)
+        end = own.with_columns(backward=pl.col("kind") == kinds[1])
+        ends.append(with_turns(end, key, at).select("task", *key, "turn", "count"))
+    one, other = ends
     return one.join(other, on=[*key, "turn", "count"], suffix="_met", nulls_equal=True).select(
-        "turn",
-        "count",
-        send="task",
-        receive="task_met",
-        backward=pl.col("direction") == Kind.RECV_BACKWARD.value,
+        "turn", "count", send="task", receive="task_met", backward="backward"
     )
 
 
-def numbered(frame: pl.DataFrame, key: list[str], at: str) -> pl.DataFrame:
+_MESSAGES: Final = {
+    "turn": pl.Int64,
+    "count": pl.Int64,
+    "send": pl.UInt32,
+    "receive": pl.UInt32,
+    "backward": pl.Boolean,
+}
+
+
+def with_turns(frame: pl.DataFrame, key: list[str], at: str) -> pl.DataFrame:
     """Add `turn` and `count`: which of how many with the same key a row is, by time.
 
     Sorting is many times as fast as windows over as many columns.
     """
-    group = pl.struct(key).rle_id()
-    ordered = frame.sort(*key, at, nulls_last=True).with_columns(group=group)
-    number = pl.int_range(pl.len(), dtype=pl.Int64)
-    sizes = ordered.group_by("group", maintain_order=True).agg(
-        pl.len().cast(pl.Int64).alias("count")
-    )
-    first = sizes.with_columns(first=pl.col("count").cum_sum() - pl.col("count"))
-    return ordered.join(first, on="group", maintain_order="left").with_columns(
-        turn=number - pl.col("first")
+    ordered = frame.sort(*key, at, nulls_last=True)
+    first = stretches(ordered, *key)
+    sizes = np.diff(first, append=ordered.height)
+    turn = np.arange(ordered.height) - np.repeat(first, sizes)
+    return ordered.with_columns(
+        pl.Series("turn", turn), pl.Series("count", np.repeat(sizes, sizes))
     )

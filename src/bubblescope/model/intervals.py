@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bubblescope.model.ordering import stretches
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -111,16 +113,7 @@ def covered_ns(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, In
     reached = reached_ns(end, group)
     start = np.maximum(start, reached, out=reached)
     end = np.maximum(start, end)
-    zero = min(int(begin.min()), int(start.min()))
-    length = max(int(until.max()), int(end.max())) - zero + 1
-    # Groups stand one after the other on one axis.
-    lowest, highest = min(int(group[0]), int(own.min())), max(int(group[-1]), int(own.max()))
-    if (highest - lowest + 1) * length < 1 << 62:
-        group, own = group - lowest, own - lowest
-    else:  # numbers with wide gaps
-        groups = np.union1d(group, own)
-        group, own = (np.searchsorted(groups, of) for of in (group, own))
-    shift, own_shift = (of.astype(np.int64) * length - zero for of in (group, own))
+    shift, own_shift = _one_axis((group, start, end), windows)
     start += shift
     end += shift
     before = np.zeros(len(start) + 1, np.int64)
@@ -138,6 +131,50 @@ def covered_ns(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, In
     return covered
 
 
+def met(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints]:
+    """Return which intervals of its group each window overlaps, by windows, then by intervals.
+
+    Args:
+        intervals: As of `covered_ns`; one without length overlaps what begins before it and ends after.
+        windows: Likewise; none ends before it starts.
+
+    Returns:
+        For each time that two overlap, the number of the window, and that of the interval.
+    """
+    group, start, end = intervals
+    own, begin, until = windows
+    if not len(group) or not len(own):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    shift, own_shift = _one_axis(intervals, windows)
+    # Of a group's intervals by their start, those may overlap a window from the first by which all so
+    # far have reached beyond its begin, to the last that starts before its end.
+    reach = np.maximum(reached_ns(end, group), end) + shift
+    first = np.searchsorted(reach, begin + own_shift, side="right")
+    behind = np.searchsorted(start + shift, until + own_shift, side="left")
+    counts = np.maximum(behind - first, 0)
+    at = np.repeat(np.arange(len(own)), counts)
+    of = np.arange(len(at)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    over = end[of] > begin[at]
+    return at[over], of[over]
+
+
+def _one_axis(
+    intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, Ints]
+) -> tuple[Ints, Ints]:
+    """Return what to add to times of intervals and windows, so that groups follow one another."""
+    group, start, end = intervals
+    own, begin, until = windows
+    zero = min(int(begin.min()), int(start.min()))
+    length = max(int(until.max()), int(end.max())) - zero + 1
+    lowest, highest = min(int(group[0]), int(own.min())), max(int(group[-1]), int(own.max()))
+    if (highest - lowest + 1) * length < 1 << 62:
+        group, own = group - lowest, own - lowest
+    else:  # numbers with wide gaps
+        groups = np.union1d(group, own)
+        group, own = (np.searchsorted(groups, of) for of in (group, own))
+    return group.astype(np.int64) * length - zero, own.astype(np.int64) * length - zero
+
+
 def columns(frame: pl.DataFrame, *by: str) -> tuple[Ints, Ints, Ints | None]:
     """Return start, end and group of a frame's intervals, as the functions here take them.
 
@@ -148,7 +185,9 @@ def columns(frame: pl.DataFrame, *by: str) -> tuple[Ints, Ints, Ints | None]:
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     if not by:
         return start, end, None
-    return start, end, frame.select(by).to_struct("group").rle_id().to_numpy().astype(np.int64)
+    group = np.zeros(frame.height, np.int64)
+    group[stretches(frame, *by)[1:]] = 1
+    return start, end, np.cumsum(group, out=group)
 
 
 def idle_share(busy_ns: float, whole_ns: float | None) -> float | None:

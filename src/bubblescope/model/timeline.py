@@ -180,7 +180,7 @@ class Timeline:
         Raises:
             TimelineError: They break a rule.
         """
-        beside = {name: pl.DataFrame(schema=table.schema) for name, table in TABLES.items()}
+        beside = {name: table.empty() for name, table in TABLES.items()}
         for name, frame in tables.items():
             beside[name] = _conform(frame, TABLES[name].schema, TABLES[name].required, name)
         _check(
@@ -209,7 +209,7 @@ class Timeline:
         for name, table in TABLES.items():
             frame = tables.get(name)
             if frame is None:
-                beside[name] = pl.DataFrame(schema=table.schema)
+                beside[name] = table.empty()
             else:
                 beside[name] = _conform(frame, table.schema, table.required, name)
         if checks:

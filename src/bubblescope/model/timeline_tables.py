@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -51,6 +52,16 @@ class Table(msgspec.Struct, frozen=True):
     order: tuple[str, ...]
     required: tuple[str, ...]
     moments: tuple[str, ...] = ("start_ns", "end_ns")
+
+    def empty(self) -> pl.DataFrame:
+        """Return the table without rows."""
+        return _empty(*self.schema.items()).clone()
+
+
+@cache
+def _empty(*columns: tuple[str, pl.DataType]) -> pl.DataFrame:
+    """Return a frame without rows, which takes a third of a millisecond to make."""
+    return pl.DataFrame(schema=dict(columns))
 
 
 TABLES: Final[dict[str, Table]] = {

@@ -23,7 +23,7 @@ import polars as pl
 from bubblescope.analysis.idle.held_sends import held_sends
 from bubblescope.analysis.idle.whole_run_facts import LINK, Ways, early_between, still_before
 from bubblescope.analysis.pipeline_phase import compared, pipelines
-from bubblescope.model.dependencies import messages, numbered, passes
+from bubblescope.model.dependencies import messages, passes, with_turns
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.extents import extents
 from bubblescope.model.intervals import reached_ns
@@ -743,7 +743,7 @@ def _links(timeline: Timeline, column: dict[str, Ints], step: Ints) -> pl.DataFr
         (pl.col("send_ns") - pl.col("sent_ns")).clip(lower_bound=0)
     )
     return (
-        numbered(links, key, "sent_ns")
+        with_turns(links, key, "sent_ns")
         .join(
             carried, on=[*key, "turn", "count"], how="left", nulls_equal=True, maintain_order="left"
         )

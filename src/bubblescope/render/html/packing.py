@@ -19,7 +19,7 @@ from bubblescope.render.html import schema
 from bubblescope.render.layout import LANE_ORDER, with_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.rates import BubbleRates
@@ -257,6 +257,24 @@ def arranged(
     return _top_to_bottom(parts, ranks)
 
 
+def arranged_apart(runs: Mapping[int, pl.DataFrame], ranks: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Sort tasks of what could have run, each by their place on the page, one after the other.
+
+    Args:
+        runs: The number of each -> its tasks.
+        ranks: With rank and position.
+        by: The column of these numbers, which comes first in the order.
+
+    Returns:
+        As `arranged`, with that column; neither `task` nor `overlaid` is known.
+    """
+    tasks = pl.concat(
+        [tasks.with_columns(pl.lit(number, pl.Int32).alias(by)) for number, tasks in runs.items()]
+    )
+    unknown = tasks.with_columns(task=pl.lit(None, pl.UInt32), overlaid=pl.lit(None, pl.UInt32))
+    return _top_to_bottom([_in_rows(unknown, by)], ranks, by)
+
+
 def arranged_among(
     tasks: pl.DataFrame, around: pl.DataFrame, ranks: pl.DataFrame
 ) -> tuple[pl.DataFrame, list[str]]:
@@ -282,10 +300,16 @@ def _measured(tasks: pl.DataFrame) -> pl.DataFrame:
     return tasks.with_columns(overlaid=pl.lit(None, tasks.schema["task"]))
 
 
-def _top_to_bottom(parts: list[pl.DataFrame], ranks: pl.DataFrame) -> pl.DataFrame:
-    """Put tasks that are in order, each in parts of their own, in the order of the page."""
+def _top_to_bottom(parts: list[pl.DataFrame], ranks: pl.DataFrame, *before: str) -> pl.DataFrame:
+    """Put tasks that are in order, each in parts of their own, in the order of the page.
+
+    Args:
+        parts: As `_in_rows` returns them.
+        ranks: With rank and position.
+        before: Columns of numbers that come before the place on the page.
+    """
     parts = [part.with_columns(position=_positions(part["rank"], ranks)) for part in parts]
-    rows = pl.concat([part.select(pl.col(TASK_ROW).to_physical()) for part in parts])
+    rows = pl.concat([part.select(pl.col(*before, *TASK_ROW).to_physical()) for part in parts])
     place, _ = numbered(*(values.to_numpy() for values in rows))
     order = order_of_runs(place)
     del rows, place
@@ -294,13 +318,19 @@ def _top_to_bottom(parts: list[pl.DataFrame], ranks: pl.DataFrame) -> pl.DataFra
     return tasks.with_columns(code=_codes(tasks["name"]))
 
 
-def _in_rows(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return those columns of tasks that the page needs, with their rows; names are numbers inside."""
-    kept = tasks.select(*_OF_TASKS, pl.col("lane").cast(pl.String).cast(LANE)).with_columns(
+def _in_rows(tasks: pl.DataFrame, *apart: str) -> pl.DataFrame:
+    """Return those columns of tasks that the page needs, with their rows; names are numbers inside.
+
+    Args:
+        tasks: The tasks.
+        apart: Columns of numbers that tell apart what does not stand beside each other.
+    """
+    kept = tasks.select(*apart, *_OF_TASKS, pl.col("lane").cast(pl.String).cast(LANE)).with_columns(
         pl.col("name").cast(pl.Categorical), (pl.col("certainty") * 100).round().cast(pl.Int8)
     )
     blocks = list(blocks_of_ranks(kept))
-    return pl.concat(at_once(lambda block: with_rows(block).drop("cut_ns"), blocks, A_FEW))
+    lanes = (*apart, "rank", "lane")
+    return pl.concat(at_once(lambda block: with_rows(block, *lanes).drop("cut_ns"), blocks, A_FEW))
 
 
 def task_columns(

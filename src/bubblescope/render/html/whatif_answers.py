@@ -12,7 +12,7 @@ from bubblescope.analysis.question_text import written
 from bubblescope.model import units
 from bubblescope.model.decoders import prepared
 from bubblescope.render.html import schema
-from bubblescope.render.html.packing import LANE, TASK_ROW, arranged, extents
+from bubblescope.render.html.packing import LANE, TASK_ROW, arranged_apart, extents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,22 +59,26 @@ class Asks(NamedTuple):
 
     def ghost(self, answer: Answer) -> Ghost | None:
         """Return what would have run; None where no task would have moved, as without a pipeline."""
-        return _ghost(answer, self.timeline, self.ranks, self.names)
+        ghost = _ghost([answer], self.timeline, self.ranks, self.names)
+        return ghost._replace(tasks=ghost.tasks.drop("answer")) if ghost.tasks.height else None
 
 
 def _ghost(
-    answer: Answer, timeline: Timeline, ranks: pl.DataFrame, names: pl.Series
-) -> Ghost | None:
-    if answer.prediction.timeline is None:
-        return None
-    tasks = arranged(answer.prediction.timeline(timeline), {}, ranks)
+    answers: Sequence[Answer], timeline: Timeline, ranks: pl.DataFrame, names: pl.Series
+) -> Ghost:
+    """Return what would have run by each answer; `answer` is its number, by which they are in order."""
+    runs = {
+        number: answer.prediction.timeline(timeline).tasks
+        for number, answer in enumerate(answers)
+        if answer.prediction.timeline is not None
+    }
+    tasks = arranged_apart(runs or {0: timeline.tasks.clear()}, ranks, "answer")
     found = _names(tasks)
     fresh = found.filter(~found.is_in(names.implode()))
     numbers = pl.concat([names, fresh])
     codes = pl.int_range(len(numbers), eager=True).cast(tasks.schema["code"])
     tasks = tasks.with_columns(
         lane=pl.lit("whatif", LANE),
-        task=pl.lit(None, tasks.schema["task"]),
         code=tasks["name"].cast(pl.String).replace_strict(numbers, codes),
     )
     return Ghost(tasks, fresh)
@@ -135,13 +139,8 @@ class Answers(NamedTuple):
             tasks: Its tasks, as `packing.arranged` returns them.
         """
         names = _names(tasks)
-        frames = [tasks.clear().with_columns(answer=pl.lit(None, pl.Int32))]
-        for number, answer in enumerate(self.drawn):
-            made = _ghost(answer, timeline, ranks, names)
-            if made is not None:
-                names = pl.concat([names, made.names])
-                frames.append(made.tasks.with_columns(answer=pl.lit(number, pl.Int32)))
-        ghosts = pl.concat(frames, how="diagonal")
+        ghosts, fresh = _ghost(self.drawn, timeline, ranks, names)
+        names = pl.concat([names, fresh])
         if self.whatif is None or not ghosts.height:
             return Told(self.whatif, ghosts, names)
         rows: dict[int, list[schema.Row]] = {}
