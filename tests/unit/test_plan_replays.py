@@ -26,9 +26,13 @@ def test_small_plans_are_played_as_large_ones(monkeypatch, mixed, late_ns):
     delay = random.integers(0, 50, (devices, devices))
     free = random.integers(0, 500, (devices, runs))
     replays = PlanReplays(plan)
-    at_once = (*replays.play(costs, delay, free), *replays.times(costs, delay, free))
+    known = replays.of(costs, delay)
+    at_once = (*known.play(free), *known.times(free))
     monkeypatch.setattr(plan_replays, "_SMALL", 0)
-    by_depth = (*replays.play(costs, delay, free), *replays.times(costs, delay, free))
+    looked_up = replays.of(costs, delay)
+    by_depth = (*looked_up.play(free), *looked_up.times(free))
     for one, other in zip(at_once, by_depth, strict=True):
         assert one.tolist() == other.tolist()
     assert at_once[0].min() > 0
+    for again in (known, looked_up):
+        assert [one.tolist() for one in again.play(free)] == [one.tolist() for one in at_once[:4]]

@@ -254,10 +254,11 @@ def test_a_sweep_by_depth_is_as_many_replays_with_delays_and_late_starts(p, m, r
     graph = Graph(len(plan), edges)
     by_depth = graph.by_depth(1 << 30)
 
-    def taken(low, high, out):
-        out[:] = lengths[by_depth.order[low:high]]
+    def taken(low, high, room):
+        return lengths[by_depth.order[low:high]]
 
-    ends = by_depth.sweep(taken, runs, delay, (plan.first[:-1], ready))
+    delays = by_depth.delays(delay)
+    ends = by_depth.sweep(taken, runs, delays, (plan.first[:-1], ready))
     for run in range(runs):
         first = np.zeros(len(plan), np.int64)
         first[plan.first[:-1]] = ready[:, run]

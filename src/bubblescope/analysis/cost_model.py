@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.chained_steps import Chain
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
-    from bubblescope.analysis.plan_replays import Played
+    from bubblescope.analysis.plan_replays import Played, Playing
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.analysis.slow_devices import Reading, Shares
     from bubblescope.model.arrays import Ints
@@ -394,11 +394,8 @@ class Model(NamedTuple):
         shown = rank >= 0
         run, at = np.nonzero(shown)
         step = self.step[run]
-        replays, costs = replays_of(plan), self._costs(plan)
-        start, end = (
-            times[shown]
-            for times in replays.times(costs, self._links_ns(), self._settled(plan, costs)[0])
-        )
+        playing = self._playing(plan)
+        start, end = (times[shown] for times in playing.times(self._settled(playing)[0]))
         first = np.full(len(opens_ns), np.iinfo(np.int64).max)
         np.minimum.at(first, step, start)
         zero = opens_ns[step] - first[step]
@@ -417,21 +414,23 @@ class Model(NamedTuple):
         A plan for more micro-batches has the same ones again; one with other stages cuts the model
         into as many equal parts. What is slow because of its device stays there.
         """
-        return self._settled(plan, self._costs(plan))[1]
+        return self._settled(self._playing(plan))[1]
 
-    def _settled(self, plan: Plan, costs: Costs) -> tuple[Ints | None, Played]:
+    def _playing(self, plan: Plan) -> Playing:
+        return replays_of(plan).of(self._costs(plan), self._links_ns())
+
+    def _settled(self, playing: Playing) -> tuple[Ints | None, Played]:
         """Return when devices are free for each run, if not from the start; and when the plan ran.
 
         What is free when is p x runs.
         """
-        replays, delay = replays_of(plan), self._links_ns()
         if self.before is None:
-            return None, replays.play(costs, delay)
+            return None, playing.play()
         before, follows = self.before, self.before >= 0
         rest = np.maximum(self.rest_ns - self.lag_ns[0], 0).T
 
         def left(free: Ints) -> tuple[Ints, tuple[Ints, Played]]:
-            played = replays.play(costs, delay, free)
+            played = playing.play(free)
             after = played.left_ns[:, before] + rest
             return np.where(follows, after - after.min(axis=0), 0), (free, played)
 

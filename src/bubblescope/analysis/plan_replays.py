@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bubblescope.model.arrays import Ints
-    from bubblescope.schedules.levels import Taken
+    from bubblescope.schedules.levels import Delays, Levels, Taken
     from bubblescope.schedules.plan import Plan
 
     Floats = NDArray[np.float64]
@@ -82,81 +82,106 @@ class PlanReplays:
         if levels is None:
             raise ScheduleError("a plan without operations cannot be replayed")
         self._levels = levels
-        self._device = plan.device[self._levels.order]
 
     def links(self) -> tuple[Ints, Ints]:
         """Return from which device to which each result is sent, or kept where these are the same."""
         return self._link
 
-    def play(self, costs: Costs, delay_ns: Ints, free_ns: Ints | None = None) -> Played:
-        """Return when the plan ran.
+    def of(self, costs: Costs, delay_ns: Ints) -> Playing:
+        """Return what replays the plan.
 
         Args:
             costs: What its operations take.
             delay_ns: How long results are on their way from device to device, p x p.
+        """
+        source, target = self._link
+        delay = np.where(source != target, np.maximum(delay_ns[source, target], 0), 0)
+        return Playing(self._plan, self._levels, costs, self._levels.delays(delay))
+
+
+class Playing:
+    """Replays of a plan of which it is known what its operations take.
+
+    Args:
+        plan: The plan.
+        levels: Its operations by their depth.
+        costs: What they take.
+        delays: How long what they wait for is on its way.
+    """
+
+    def __init__(self, plan: Plan, levels: Levels, costs: Costs, delays: Delays) -> None:
+        self._plan, self._levels, self._costs, self._delays = plan, levels, costs, delays
+        self._device, self._runs = plan.device[levels.order], costs.table.shape[1]
+        self._lengths = self._table() if len(plan) * self._runs <= _SMALL else None
+
+    def play(self, free_ns: Ints | None = None) -> Played:
+        """Return when the plan ran.
+
+        Args:
             free_ns: When each device is free, p x r; from the start if left out.
         """
-        busy = np.zeros((self._plan.devices, costs.table.shape[1]), np.int64)
-        ends = self._ends(costs, delay_ns, free_ns, busy)
+        busy = np.zeros((self._plan.devices, self._runs), np.int64)
+        ends = self._ends(free_ns, busy)
         place = self._levels.place[self._plan.first[:-1]]
-        begun = np.empty((len(place), ends.shape[1]), np.int64)
-        lookup = self._lookup(costs, 1)
-        for device, at in enumerate(place.tolist()):
-            lookup.write(at, at + 1, begun[device : device + 1])
+        if self._lengths is None:
+            begun = np.empty((len(place), self._runs), np.int64)
+            lookup = self._lookup(1)
+            for device, at in enumerate(place.tolist()):
+                lookup.write(at, at + 1, begun[device : device + 1])
+        else:
+            begun = self._lengths[place]
         left = ends[self._levels.place[self._plan.first[1:] - 1]]
         first = (ends[place] - begun).min(axis=0)
         return Played(first, left.max(axis=0), left, busy)
 
-    def times(self, costs: Costs, delay_ns: Ints, free_ns: Ints | None = None) -> tuple[Ints, Ints]:
-        """Return when every operation starts and ends in each run, r x n; arguments as of `play`."""
-        ends = self._ends(costs, delay_ns, free_ns, None)
-        taken = np.empty_like(ends)
-        self._lookup(costs, len(ends)).write(0, len(ends), taken)
+    def times(self, free_ns: Ints | None = None) -> tuple[Ints, Ints]:
+        """Return when every operation starts and ends in each run, r x n; the argument as of `play`."""
+        ends = self._ends(free_ns)
+        taken = self._table() if self._lengths is None else self._lengths
         place = self._levels.place
         end, length = (np.ascontiguousarray(one[place].T) for one in (ends, taken))
         return end - length, end
 
-    def _ends(
-        self, costs: Costs, delay_ns: Ints, free_ns: Ints | None, busy_ns: Ints | None
-    ) -> Ints:
+    def _ends(self, free_ns: Ints | None, busy_ns: Ints | None = None) -> Ints:
         """Return when operations end, n x r by depth, and add up what devices compute."""
-        source, target = self._link
-        delay = np.where(source != target, np.maximum(delay_ns[source, target], 0), 0)
         ready = None if free_ns is None else (self._plan.first[:-1], free_ns)
-        replays = costs.table.shape[1]
-        taken = self._tabled if len(self._device) * replays <= _SMALL else self._looked_up
-        return self._levels.sweep(taken(costs, busy_ns), replays, delay, ready)
+        if self._lengths is None:
+            taken = self._looked_up(busy_ns)
+        else:
+            taken = self._known(self._lengths, busy_ns)
+        return self._levels.sweep(taken, self._runs, self._delays, ready)
 
-    def _looked_up(self, costs: Costs, busy_ns: Ints | None) -> Taken:
-        """Return what tells how long operations take, and adds it up, from the costs themselves."""
-        lookup = self._lookup(costs, self._levels.widest)
-
-        def taken(low: int, high: int, out: Ints) -> None:
-            lookup.write(low, high, out)
-            if busy_ns is not None:
-                # No two operations of a device are at one depth: each waits for the one before it.
-                busy_ns[self._device[low:high]] += out
-            if costs.late_ns:
-                out += costs.late_ns
-
-        return taken
-
-    def _tabled(self, costs: Costs, busy_ns: Ints | None) -> Taken:
-        """Return the same from a table of all operations in all runs."""
-        lengths = np.empty((len(self._device), costs.table.shape[1]), np.int64)
-        self._lookup(costs, len(lengths)).write(0, len(lengths), lengths)
+    def _known(self, lengths: Ints, busy_ns: Ints | None) -> Taken:
+        """Return what tells how long operations take, and adds it up, where a table has it."""
         if busy_ns is not None:
             np.add.at(busy_ns, self._device, lengths)
-        lengths += costs.late_ns
+        lasting = lengths + self._costs.late_ns
+        return lambda low, high, _: lasting[low:high]
 
-        def taken(low: int, high: int, out: Ints) -> None:
-            out[:] = lengths[low:high]
+    def _looked_up(self, busy_ns: Ints | None) -> Taken:
+        """Return the same from what their times are made of."""
+        lookup, late = self._lookup(self._levels.widest), self._costs.late_ns
+
+        def taken(low: int, high: int, room: Ints) -> Ints:
+            lookup.write(low, high, room)
+            if busy_ns is not None:
+                # No two operations of a device are at one depth: each waits for the one before it.
+                busy_ns[self._device[low:high]] += room
+            if late:
+                room += late
+            return room
 
         return taken
 
-    def _lookup(self, costs: Costs, most: int) -> _Lookup:
+    def _table(self) -> Ints:
+        """Return what all operations take in all runs, n x r by depth."""
+        lengths = np.empty((len(self._device), self._runs), np.int64)
+        self._lookup(len(lengths)).write(0, len(lengths), lengths)
+        return lengths
+
+    def _lookup(self, most: int) -> _Lookup:
         """Return what operations take, of which at most so many are asked for at once."""
-        return _Lookup(costs, self._levels.order, self._device, most)
+        return _Lookup(self._costs, self._levels.order, self._device, most)
 
 
 class _Lookup:

@@ -9,6 +9,7 @@ computes. Causes of idle time have hues of their own, and patterns.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final, Literal
 
 from bubblescope.analysis.idle.causes import Cause
@@ -110,15 +111,15 @@ def outline_of(colour: str) -> str:
     That is 4.5 to one, or where no colour contrasts as much with the fill, black or white.
     """
     end = max(("#000000", "#ffffff"), key=lambda end: _contrast(end, colour))
-    for percent in range(101):
-        mixed = [
-            round(a + (b - a) * percent / 100)
-            for a, b in zip(_channels(colour), _channels(end), strict=True)
-        ]
-        line = f"#{bytes(mixed).hex()}"
-        if _contrast(line, colour) >= _LINE_CONTRAST:
-            return line
-    return end
+    lines = [_mixed(colour, end, percent) for percent in range(101)]  # each contrasts more
+    first = bisect_left(lines, _LINE_CONTRAST, key=lambda line: _contrast(line, colour))
+    return lines[first] if first < len(lines) else end
+
+
+def _mixed(one: str, other: str, percent: int) -> str:
+    """Return a colour with so much of another."""
+    channels = zip(_channels(one), _channels(other), strict=True)
+    return f"#{bytes(round(a + (b - a) * percent / 100) for a, b in channels).hex()}"
 
 
 INK: Final[dict[Kind, str]] = {kind: ink_on(colour) for kind, colour in COLOURS.items()}

@@ -50,8 +50,11 @@ each other all the time, and two of them take longer than one after the other.""
 class Taken(Protocol):
     """Tells how long operations take in many replays."""
 
-    def __call__(self, low: int, high: int, out: Ints) -> None:
-        """Write how long those at the places from `low` to `high` take, each in r replays."""
+    def __call__(self, low: int, high: int, room: Ints, /) -> Ints:
+        """Return how long those at the places from `low` to `high` take, each in r replays.
+
+        Where that is not known yet, there is room for it.
+        """
 
 
 class Delays(NamedTuple):
@@ -181,7 +184,7 @@ class Levels:
         self,
         taken: Taken,
         replays: int,
-        delay_ns: Ints | None = None,
+        delays: Delays,
         ready_ns: tuple[Ints, Ints] | None = None,
     ) -> Ints:
         """Return when operations end in many replays at once.
@@ -189,7 +192,7 @@ class Levels:
         Args:
             taken: Tells how long they take; asked once for each.
             replays: How many there are, r.
-            delay_ns: For each edge, how long after its source's end the target may start, 0 or more.
+            delays: As `delays` returns them, 0 or more.
             ready_ns: Some operations, and their earliest starts: k, and k x r.
 
         Returns:
@@ -198,7 +201,6 @@ class Levels:
         count = len(self.order)
         ends = np.empty((count + 1, replays), np.int64)
         ends[count] = NEVER
-        delays = self.delays(delay_ns)
         begins, others = np.empty((2, self.widest, replays), np.int64)
         held = self._held(ready_ns)
         for low, high in pairwise(self._bounds):
@@ -207,7 +209,7 @@ class Levels:
                 begin[:] = 0
             for slot, sources in enumerate(self._sources if low else ()):  # as in `ends`
                 arrival, late = other if slot else begin, delays.rows[slot]
-                np.take(ends, sources[low:high], axis=0, out=arrival, mode="wrap")
+                ends.take(sources[low:high], 0, arrival, "wrap")
                 if late is not None:
                     arrival += late[low:high, None]
                 if slot:
@@ -215,8 +217,7 @@ class Levels:
             if low in held:
                 at, ready = held[low]
                 begin[at] = np.maximum(begin[at], ready)
-            taken(low, high, other)
-            np.add(begin, other, out=ends[low:high])
+            np.add(begin, taken(low, high, other), out=ends[low:high])
         return ends[:count]
 
     def _held(self, ready_ns: tuple[Ints, Ints] | None) -> dict[int, tuple[Ints, Ints]]:

@@ -157,11 +157,11 @@ class Graph:
             return starts, ends
         lengths = np.ascontiguousarray(durations_ns.T[levels.order])
 
-        def taken(low: int, high: int, out: Ints) -> None:
-            out[:] = lengths[low:high]
+        def taken(low: int, high: int, _: Ints) -> Ints:
+            return lengths[low:high]
 
         end = np.empty(durations_ns.shape, np.int64)
-        end[:, levels.order] = levels.sweep(taken, replays).T
+        end[:, levels.order] = levels.sweep(taken, replays, levels.delays(None)).T
         return end - durations_ns, end
 
     def sweep(self, finish: Callable[[int, Any], Any]) -> None:
