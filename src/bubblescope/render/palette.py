@@ -111,9 +111,12 @@ def outline_of(colour: str) -> str:
     That is 4.5 to one, or where no colour contrasts as much with the fill, black or white.
     """
     end = max(("#000000", "#ffffff"), key=lambda end: _contrast(end, colour))
-    lines = [_mixed(colour, end, percent) for percent in range(101)]  # each contrasts more
-    first = bisect_left(lines, _LINE_CONTRAST, key=lambda line: _contrast(line, colour))
-    return lines[first] if first < len(lines) else end
+
+    def contrast(percent: int) -> float:
+        return _contrast(_mixed(colour, end, percent), colour)
+
+    # The more there is of black or white, the more it contrasts.
+    return _mixed(colour, end, bisect_left(range(100), _LINE_CONTRAST, key=contrast))
 
 
 def _mixed(one: str, other: str, percent: int) -> str:
