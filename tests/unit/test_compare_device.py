@@ -319,6 +319,15 @@ def test_kinds_are_compared_in_the_same_steps():
     assert found.find("kind", "forward").before == 30 * MS
 
 
+def test_time_in_two_tasks_of_a_kind_counts_once():
+    run = devices(*[USUAL] * 4, tasks=data_parallel())
+    shorter = run.tasks.with_columns(end_ns=pl.col("end_ns") - 1, busy_ns=None)
+    doubled = pl.concat([run.tasks, shorter], how="vertical_relaxed")
+    twice = devices(*[USUAL] * 4, tasks=doubled)
+    assert len(twice) == 2 * len(run)
+    assert changes(Comparison.of(run, twice), "kind") == {}
+
+
 def test_tasks_that_only_one_run_has_are_not_compared():
     found = Comparison.of(devices(*[USUAL] * 4), devices(*[USUAL] * 4, tasks=data_parallel()))
     assert found.group("kind") == []

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bubblescope.model import intervals
-from bubblescope.model.intervals import NEVER, covered_ns, fresh_start_ns, idle_share, reached_ns
+from bubblescope.model.intervals import (
+    NEVER,
+    covered_ns,
+    fresh_start_ns,
+    idle_share,
+    met,
+    reached_ns,
+)
 
 INTERVAL = st.tuples(st.integers(0, 3), st.integers(-20, 20), st.integers(0, 9))
 """Group, start and length."""
@@ -62,6 +69,24 @@ def test_how_much_of_a_window_is_covered(drawn, asked):
     for at, (one, first, last) in enumerate(zip(own, begin, until, strict=True)):
         there = moments(start[group == one], end[group == one])
         assert found[at] == len(there & set(range(first, last)))
+
+
+@given(
+    st.lists(INTERVAL, max_size=20), st.lists(INTERVAL, max_size=20), st.sampled_from([1, 2**59])
+)
+def test_which_intervals_a_window_overlaps(drawn, asked, far):
+    group, start, end = arrays(drawn)
+    own, begin, length = np.array(asked, np.int64).reshape(-1, 3).T
+    until = begin + length
+    numbers, others = group * far, own * far  # so far that groups do not fit on one axis
+    at, of = met((numbers, start, end), (others, begin, until))
+    expected = [
+        (window, one)
+        for window in range(len(own))
+        for one in range(len(group))
+        if group[one] == own[window] and start[one] < until[window] and begin[window] < end[one]
+    ]
+    assert list(zip(at.tolist(), of.tolist(), strict=True)) == expected
 
 
 def test_the_groups_of_a_frame_may_be_several_columns_and_unknown():

@@ -24,8 +24,9 @@ from bubblescope.analysis.pipeline_phase import (
 )
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
-from bubblescope.model import units
+from bubblescope.model import intervals, units
 from bubblescope.model.errors import ScheduleError
+from bubblescope.model.ordering import in_order
 from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
@@ -380,14 +381,17 @@ def _overall(table: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _kinds(tasks: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return time in tasks of each kind.
+    """Return time in tasks of each kind; a moment in which a rank is in two of a kind counts once.
 
     Args:
         tasks: With or without steps.
         ranks: Frame with step and ranks, over how many of them to take the mean.
     """
+    ordered = in_order(tasks, "rank", "step", "kind", "start_ns")
+    fresh_ns = intervals.fresh_start_ns(*intervals.columns(ordered, "rank", "step", "kind"))
     return (
-        tasks.group_by("step", name="kind")
+        ordered.with_columns(start_ns=pl.Series(fresh_ns))
+        .group_by("step", name="kind")
         .agg(part=_LENGTH)
         .join(ranks, on="step", nulls_equal=True)
         .with_columns(group=pl.lit("kind"), whole="ranks")

@@ -60,13 +60,13 @@ def heading(key: str, language: str) -> str:
 
 def note(key: str, language: str, **values: Any) -> str:
     """Return what is printed beside a table."""
-    return template(english.NOTES[key], language).format(**_written(values, language))
+    return english.one(template(english.NOTES[key], language).format(**_written(values, language)))
 
 
 def sentence(finding: Finding, language: str) -> str:
     """Return a finding as a sentence."""
     words = template(english.SENTENCES[finding.role, finding.key], language)
-    return words.format(**_written(finding.values, language))
+    return english.one(words.format(**_written(finding.values, language)))
 
 
 def _written(values: dict[str, Any], language: str) -> dict[str, str]:

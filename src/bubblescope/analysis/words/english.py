@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from bubblescope.analysis import device_budget
@@ -162,7 +163,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "steps), load data and write checkpoints in the background."
     ),
     ("evidence", "launch"): (
-        "{count} tasks were launched after they could have run, {late_ns} in all; {rank_ns} of it "
+        "The host launched {count} tasks after they could have run, {late_ns} in all; {rank_ns} of it "
         "on rank {rank}, the longest before {task}: {longest_ns}."
     ),
     ("evidence", "host"): (
@@ -204,11 +205,11 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "A trace with host times (launches, garbage collection, data loading) would show it."
     ),
     ("evidence", "clock"): (
-        "Clocks of different hosts may be off by {error_ns}; {early} results were used before they "
+        "Clocks of different hosts may be off by {error_ns}; ranks used {early} results before they "
         "had arrived, by up to {early_ns}."
     ),
     ("evidence", "clock_unknown"): (
-        "How far the clocks of different hosts are off is unknown; {early} results were used before "
+        "How far the clocks of different hosts are off is unknown; ranks used {early} results before "
         "they had arrived, by up to {early_ns}."
     ),
     ("evidence", "clock_alone"): (
@@ -426,7 +427,7 @@ NOTES: Final = {
     "step": "rank {rank}, step {step}",
     "replay": "replay: {mean} off the measured steps, {worst} at most",
     "doubt": "; times contradict the dependencies between tasks, so treat the causes with care",
-    "left_out": "; {count} results were used before their task had begun, and are left out",
+    "left_out": "; without {count} results that ranks used before their task had begun",
     "part": "; costs of {steps} of {of} steps",
     "host_times": "times are the host's, not a device's: a task lasts for as long as the CPU was in "
     "it. If its work ran on a device, when that was busy or idle is not known",
@@ -435,3 +436,14 @@ NOTES: Final = {
     "unknown_times": "the traces do not state whether times of {ranks} are a device's or the host's",
 }
 """What is printed beside the tables."""
+
+_ONE: Final = re.compile(r"(?<![\d,.])1 (task|result|launch call)s\b")
+
+
+def one(text: str) -> str:
+    """Return a text in which what there is one of stands in the singular.
+
+    >>> one("The host paused before 1 tasks, 5 ms in all; 21 tasks were late.")
+    'The host paused before 1 task, 5 ms in all; 21 tasks were late.'
+    """
+    return _ONE.sub(r"1 \1", text)

@@ -507,10 +507,13 @@ def _clock_notices(traces: Sequence[_Trace]) -> list[Notice]:
     unknown = [trace for trace in traces if trace.base_ns is None and trace.window_ns[1]]
     if unknown:
         lost, total = len(unknown), len(traces)
-        so = "they are taken to share the others'"
+        text = (
+            f"{lost} of {total} traces do not state when their clock began, so they are taken to share "
+            "the others'"
+        )
         if lost == total:
-            so = "times count from an unknown moment"
-        text = f"{lost} of {total} traces do not state when their clock began, so {so}"
+            whose = "the traces do" if total > 1 else "the trace does"
+            text = f"{whose} not state when the clock began, so times count from an unknown moment"
         notices.append(Notice("no-absolute-time", text, lost, total))
     absolute = [trace for trace in traces if trace.base_ns is not None and trace.window_ns[1]]
     notices += implausible_clock({trace.path: trace.window_ns[0] for trace in absolute})
