@@ -427,7 +427,7 @@ NOTES: Final = {
     "step": "rank {rank}, step {step}",
     "replay": "replay: {mean} off the measured steps, {worst} at most",
     "doubt": "; times contradict the dependencies between tasks, so treat the causes with care",
-    "left_out": "; without {count} results that ranks used before their task had begun",
+    "left_out": "; it leaves out {count} results that ranks used before their task had begun",
     "part": "; costs of {steps} of {of} steps",
     "host_times": "times are the host's, not a device's: a task lasts for as long as the CPU was in "
     "it. If its work ran on a device, when that was busy or idle is not known",
