@@ -33,7 +33,7 @@ from bubblescope.names.communication_kernels import communication_kernel
 from bubblescope.sources.activities import NO_ACTIVITIES, activities
 from bubblescope.sources.capture import A_GRAPH, UNIFIED, ByProcess
 from bubblescope.sources.clock_shift import shifted
-from bubblescope.sources.gaps import BY_DRIVER, Calls, Gaps, Host, judge
+from bubblescope.sources.gaps import BY_DRIVER, BY_TOUCH, Calls, Gaps, Host, judge
 from bubblescope.sources.projection import pipelined
 from bubblescope.sources.stretch_sums import CODE, Bulk, Parts, Stretches, spent_in
 
@@ -254,14 +254,16 @@ class _Device:
             )
 
     def _called(self) -> Ints:
-        """Return what launched each activity; `BY_DRIVER` where none does."""
+        """Return what launched each activity; `BY_DRIVER` or `BY_TOUCH` where nothing does."""
         unified = np.array([sort.endswith(UNIFIED) for sort in self.capture.copies], bool)
+        back = np.array([sort.startswith(_TO_HOST) for sort in self.capture.copies], bool)
         copies = self.rows("copy")  # few of what a device does, so the rest is not looked at
-        moves = copies[unified[self.at("copy", copies)]]
-        if not len(moves):
+        sort = self.at("copy", copies)
+        moves = unified[sort]
+        if not moves.any():
             return self.call
         call = self.call.copy()
-        call[moves] = BY_DRIVER
+        call[copies[moves]] = np.where(back[sort[moves]], BY_TOUCH, BY_DRIVER)
         return call
 
     def _before(self, stream: Ints) -> Ints:
@@ -272,6 +274,9 @@ class _Device:
         before[order[1:][same]] = launched[order[:-1][same]]
         return before
 
+
+_TO_HOST: Final = "DtoH"
+"""First word of the sorts of copies to the host."""
 
 _NEVER: Final = np.iinfo(np.int64).max
 """When what has no known launch was launched: after everything else that starts together with it."""

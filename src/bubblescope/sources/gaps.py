@@ -49,6 +49,13 @@ _UNKNOWN: Final = -1
 BY_DRIVER: Final = NONE - 1
 """Stands for the call where none launches anything: the driver moves pages of unified memory."""
 
+BY_TOUCH: Final = NONE - 2
+"""The same where the driver moves them to the host, which touched them just then: until then it did
+something else, and had the device do nothing."""
+
+
+_OF_NO_CALL: Final = {NONE: Use.UNLINKED, BY_DRIVER: Use.PAGES, BY_TOUCH: Use.HOST_UNKNOWN}
+
 
 class Calls(NamedTuple):
     """The calls of one process that may have launched something.
@@ -68,7 +75,7 @@ class Gaps(NamedTuple):
 
     Attributes:
         start_ns, end_ns: Their edges, ascending.
-        call: The call that launched what ends each, `NONE` if not known, or `BY_DRIVER`.
+        call: The call that launched what ends each, `NONE` if not known, `BY_DRIVER` or `BY_TOUCH`.
         stream: The stream of what ends each; `NONE` if not known. None if it does not matter.
         before_ns: When the operation before it on that stream was launched; `NONE` if there is none.
             None if it does not matter.
@@ -105,7 +112,7 @@ def judge(gaps: Gaps, calls: Calls, host: Host) -> Iterator[Bulk | Parts]:
     linked = gaps.call >= 0
     known = gaps
     if not linked.all():
-        for call, use in ((NONE, Use.UNLINKED), (BY_DRIVER, Use.PAGES)):
+        for call, use in _OF_NO_CALL.items():
             of = gaps.call == call
             yield Bulk.of(use, gaps.start_ns[of], gaps.end_ns[of])
         known = gaps.chosen(linked)
