@@ -86,6 +86,8 @@ def test_of_a_whole_run(recording):
 
     page = PageData.of(View.of(run.timeline))
     assert page.told.overall.makespan == overall
+    lengths = {one["step"]: one["length_ns"] for one in said["bubble"]["per_step"]}
+    assert {one.step: one.phase for one in page.told.steps} == lengths
 
 
 def test_of_a_stretch_that_the_page_measures(recording):

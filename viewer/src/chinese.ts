@@ -298,6 +298,7 @@ export const CHINESE = {
   "all {time}": "全程 {time}",
   "in sight {time}": "视野 {time}",
   "bubble {rate}": "空泡 {rate}",
+  "bubble {rate} of {time}": "空泡占 {time} 的 {rate}",
   "1 task in this pixel": "此像素内 1 个任务",
   "{count} tasks in this pixel": "此像素内 {count} 个任务",
   "under 1 %": "不到 1 %",

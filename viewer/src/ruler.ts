@@ -123,8 +123,15 @@ function arrow(context: CanvasRenderingContext2D, view: View, left: number): voi
   context.fill();
 }
 
-/** How much of a step was idle: bubbles of a pipeline, else the time of devices; empty where that is not known. */
-function idleIn({ makespan, error, idle }: Step): string {
+/**
+ * How much of a step was idle: bubbles of a pipeline, else the time of devices; empty where that is not known.
+ *
+ * Bubbles are a share of the pipeline phase, which may be shorter than the step: ranks receive and wait around it.
+ */
+export function idleIn({ start, end, phase, makespan, error, idle }: Step): string {
   if (idle !== null) return t("{share} idle", { share: percent(idle) });
-  return makespan === null ? "" : t("bubble {rate}", { rate: uncertain(makespan, error) });
+  if (makespan === null) return "";
+  const rate = uncertain(makespan, error);
+  const whole = phase === null || duration(phase) === duration(end - start);
+  return whole ? t("bubble {rate}", { rate }) : t("bubble {rate} of {time}", { rate, time: duration(phase) });
 }

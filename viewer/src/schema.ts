@@ -293,11 +293,12 @@ export interface Group {
   ranks: number[];
 }
 
-/** One step; `error` is how far its makespan rate may be off because clocks differ. `idle` is the share of it that all devices were idle, as that of a rank. */
+/** One step, from its first task to its last; `phase` is how long its pipeline phase takes. `makespan` is the share of that which is idle, and `error` how far it may be off because clocks differ; `idle` is the share of the step that all devices were idle, as that of a rank. */
 export interface Step {
   step: number;
   start: number;
   end: number;
+  phase: number | null;
   makespan: number | null;
   error: number | null;
   idle: number | null;

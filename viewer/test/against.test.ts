@@ -62,6 +62,7 @@ describe("B laid on A", () => {
     step,
     start: 100 * step,
     end: 100 * step + 80,
+    phase: null,
     makespan: null,
     error: null,
     idle: null,

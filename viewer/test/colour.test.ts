@@ -40,7 +40,9 @@ test.each(Object.keys(MODES) as Mode[])("by %s, every task has a colour and an i
     { kind: "backward", microbatch: 900, chunk: 70, stage: 3, step: 2 },
     { kind: "forward_backward", microbatch: 3, pair: 950, pairChunk: 80 },
   ]);
-  const found = of(mode, tasks, { steps: [{ step: 2, start: 0, end: 30, makespan: null, error: null, idle: null }] });
+  const found = of(mode, tasks, {
+    steps: [{ step: 2, start: 0, end: 30, phase: null, makespan: null, error: null, idle: null }],
+  });
   for (const code of [...found.codes, ...found.below]) {
     expect(found.fills[code]).toMatch(/^#[0-9a-f]{6}$/);
     expect(found.inks[code]).toMatch(/^#[0-9a-f]{6}$/);
@@ -174,7 +176,7 @@ describe("by length against its like", () => {
 });
 
 describe.each(["ideal", "whatif"] as const)("by delay against the %s", (lane) => {
-  const steps = [{ step: 3, start: 0, end: 1000, makespan: null, error: null, idle: null }];
+  const steps = [{ step: 3, start: 0, end: 1000, phase: null, makespan: null, error: null, idle: null }];
   const one = (end: number, more: Partial<Task> = {}): Task => ({
     start: end - 10,
     end,

@@ -214,7 +214,7 @@ test("above the lanes stand ticks of time and steps, below blocks why ranks were
       },
     ],
     gaps: [{ rank: 0, gaps: [{ start: 200, end: 600, cause: 2 }] }],
-    head: { steps: [{ step: 7, start: 0, end: 1000, makespan: null, error: null, idle: null }] },
+    head: { steps: [{ step: 7, start: 0, end: 1000, phase: null, makespan: null, error: null, idle: null }] },
   });
   const { root } = picture(run);
   const axis = [...root.querySelectorAll(".axis text")].map(({ textContent }) => textContent);

@@ -353,14 +353,16 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step; `error` is how far its makespan rate may be off because clocks differ.
+    """One step, from its first task to its last; `phase` is how long its pipeline phase takes.
 
-    `idle` is the share of it that all devices were idle, as that of a rank.
+    `makespan` is the share of that which is idle, and `error` how far it may be off because clocks
+    differ; `idle` is the share of the step that all devices were idle, as that of a rank.
     """
 
     step: int
     start: int
     end: int
+    phase: int | None
     makespan: float | None
     error: float | None
     idle: float | None

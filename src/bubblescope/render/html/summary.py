@@ -10,6 +10,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.causes import ADDED, MEANINGS, Cause
 from bubblescope.analysis.rates import DEFINITIONS
+from bubblescope.analysis.step_lengths import phase_lengths
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.decoders import prepared
 from bubblescope.model.kinds import SHORT, Kind, Lane
@@ -295,11 +296,13 @@ def _steps(
     timeline: Timeline, bubbles: BubbleRates, origin_ns: int, devices: Budget | None
 ) -> list[schema.Step]:
     spans = step_spans(timeline.tasks, per_rank=False).sort("start_ns")
+    phases = phase_lengths(bubbles)
     return [
         schema.Step(
             step=step,
             start=start - origin_ns,
             end=end - origin_ns,
+            phase=phases.get(step),
             **_makespan(bubbles.per_step.get(step)),
             idle=None if devices is None else idle_share(devices.per_step.get(step)),
         )

@@ -11,6 +11,7 @@ import polars as pl
 
 from bubblescope.analysis.pieces.study_of_pieces import study_of
 from bubblescope.analysis.standard_questions import Questions
+from bubblescope.analysis.step_lengths import phase_lengths
 from bubblescope.analysis.verdict import Verdict
 from bubblescope.analysis.view import View
 from bubblescope.analysis.why import Explanation
@@ -351,7 +352,7 @@ def _view(
 
 def _steps(found: Found, devices: Budget | None, origin_ns: int) -> list[schema.Step]:
     """Return the steps in the order of time."""
-    rates = found.study.bubbles.per_step
+    rates, phases = found.study.bubbles.per_step, phase_lengths(found.study.bubbles)
     steps = []
     for row in found.overview.steps.sort("start_ns", "step").iter_rows(named=True):
         rate = rates.get(row["step"])
@@ -360,6 +361,7 @@ def _steps(found: Found, devices: Budget | None, origin_ns: int) -> list[schema.
                 step=row["step"],
                 start=row["start_ns"] - origin_ns,
                 end=row["end_ns"] - origin_ns,
+                phase=phases.get(row["step"]),
                 makespan=None if rate is None else rate.makespan,
                 error=None if rate is None else rate.makespan_error,
                 idle=None if devices is None else idle_share(devices.per_step.get(row["step"])),
