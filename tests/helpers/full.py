@@ -59,11 +59,19 @@ LONG = re.compile(
 """Modules that only `./check --full` runs: the page in browsers but for `test_view`, the viewers
 of others, random damage, the commands of every guide, and jobs that take their time."""
 
+COSTLY = re.compile(
+    "test_(view_.*|record_.*|dataset|hostile|exports_chrome|bounds|markless|recorded_jobs|engine_.*)"
+)
+"""Modules whose cases take seconds each, for they start jobs or open pages: fewer of them are run."""
+
 WHOLE = re.compile("test_(pages|language)")
 """Modules of which `./check --full` runs every case: each is a text or a block of code for people."""
 
-MOST = 6 if FULL else 2
+MOST = 5 if FULL else 2
 """Of a test with more cases than this so many are run."""
+
+FEW = 2
+"""The same in the modules of `COSTLY`."""
 
 
 def sampled(items, most=MOST, turn=TURN, *, long=FULL):
@@ -74,7 +82,7 @@ def sampled(items, most=MOST, turn=TURN, *, long=FULL):
 
     Args:
         items: All tests.
-        most: How many cases of a test.
+        most: How many cases of a test, but for those of `COSTLY` modules.
         turn: Which of them.
         long: Whether those of `LONG` modules are among them.
     """
@@ -85,6 +93,8 @@ def sampled(items, most=MOST, turn=TURN, *, long=FULL):
     kept = set()
     for name, of in cases.items():
         first = crc32(name.encode()) + turn
-        some = len(of) if long and WHOLE.fullmatch(of[0].path.stem) else most
+        some = min(most, FEW) if COSTLY.fullmatch(of[0].path.stem) else most
+        if long and WHOLE.fullmatch(of[0].path.stem):
+            some = len(of)
         kept.update(of[(first + len(of) * nth // some) % len(of)] for nth in range(some))
     return kept

@@ -49,5 +49,11 @@ def test_long_modules_are_left_out():
     assert sampled(items("test_view", ("test_pixels", 3)), long=False)
 
 
+def test_of_jobs_and_pages_fewer_cases_are_run():
+    cases = ("test_many", 9)
+    assert len(sampled(items("test_record_loop", cases), 5, long=True)) == 2
+    assert len(sampled(items("test_rates", cases), 5, long=True)) == 5
+
+
 def test_every_block_of_the_guides_is_run_where_long_tests_are():
     assert len(sampled(items("test_pages", ("test_blocks", 30)), 2, long=True)) == 30
