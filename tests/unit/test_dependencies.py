@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+import numpy as np
 import polars as pl
 import pytest
 
 from bubblescope import Timeline
-from bubblescope.model.dependencies import passes
+from bubblescope.model.dependencies import messages, passes
 from bubblescope.schedules import generate
 from injected import Job
 
@@ -79,3 +82,45 @@ def test_what_is_there_twice_feeds_nothing():
     key = (1, 1, 1, 2)
     less = {pair for pair in expected(timeline) if pair[2] or key not in pair[:2]}
     assert fed(again) == less < expected(timeline)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_kth_send_is_beside_the_kth_receive_where_there_are_as_many(seed):
+    """Of one step, direction, micro-batch and pair of ranks; steps may be unknown."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for _ in range(200):
+        step = None if random.random() < 0.2 else int(random.integers(2))
+        way, microbatch = ("forward", "backward")[random.integers(2)], int(random.integers(2))
+        rank, peer = (int(one) for one in random.permutation(3)[:2])
+        kind = f"{('send', 'recv')[random.integers(2)]}_{way}"
+        start = int(random.integers(10**6))
+        rows.append(
+            (rank, step, kind, microbatch, peer, start, start + int(random.integers(99)), kind)
+        )
+    names = ["rank", "step", "kind", "microbatch", "peer", "start_ns", "end_ns", "name"]
+    tasks = pl.DataFrame(rows, names, orient="row").with_columns(lane=pl.lit("comm"))
+    timeline = Timeline(tasks)
+
+    ends: defaultdict[tuple, tuple[list, list]] = defaultdict(lambda: ([], []))
+    for at, one in enumerate(timeline.tasks.iter_rows(named=True)):
+        sends = one["kind"].startswith("send")
+        pair = (one["rank"], one["peer"]) if sends else (one["peer"], one["rank"])
+        key = (one["step"], one["kind"].endswith("backward"), one["microbatch"], *pair)
+        ends[key][not sends].append((one["start_ns" if sends else "end_ns"], at))
+    expected = {
+        (send, receive, key[1], turn, len(sent))
+        for key, (sent, received) in ends.items()
+        if len(sent) == len(received)
+        for turn, ((_, send), (_, receive)) in enumerate(
+            zip(sorted(sent), sorted(received), strict=True)
+        )
+    }
+    found = messages(timeline).select("send", "receive", "backward", "turn", "count")
+    assert len(expected) > 10
+    assert set(found.rows()) == expected
+    assert found.height == len(expected)
+
+
+def test_a_run_of_which_nobody_recorded_transfers_has_no_messages():
+    assert messages(run()).rows() == []
