@@ -67,6 +67,13 @@ def test_what_has_no_counterpart_has_none():
     )
 
 
+def test_what_could_have_been_has_no_counterpart():
+    before = made()
+    ghosts = dict(shown(before, injected(before, 1)[0]).tables())["ghosts"]
+    assert ghosts.height > 0
+    assert ghosts["counterpart"].unique().to_list() == [0]
+
+
 def test_a_lane_of_the_other_run_is_directly_below_each_rank():
     data = shown(made(), made(12_000_000))
     for rank in range(4):

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from bubblescope.analysis import wall_clock as wall_clock_module
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
@@ -144,6 +145,16 @@ def test_where_steps_overlap_no_time_is_of_the_pipeline_phase_twice():
     sums = found.table.group_by("rank", "step").agg(pl.col("spent_ns", "phase_ns").sum())
     assert (sums["phase_ns"] <= sums["spent_ns"]).all()
     assert (found.table["phase_ns"] <= found.table["spent_ns"]).all()
+
+
+def test_a_phase_within_others_counts_once():
+    steps = pl.DataFrame(
+        {"rank": [0, 0], "step": [0, 1], "start_ns": [0, 100], "end_ns": [100, 200]}
+    )
+    ends = [(0, 50), (10, 45), (20, 30), (60, 70), (90, 120)]
+    phases = pl.DataFrame(ends, ["start_ns", "end_ns"], orient="row").with_columns(rank=0)
+    table = wall_clock_module.taken_apart(run().tasks.clear(), steps, phases, ())
+    assert table.select("step", "phase_ns").rows() == [(0, 50 + 10 + 10), (1, 20)]
 
 
 def test_report_and_why_tell_it():

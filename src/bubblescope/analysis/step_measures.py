@@ -387,7 +387,8 @@ def _kinds(tasks: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
         tasks: With or without steps.
         ranks: Frame with step and ranks, over how many of them to take the mean.
     """
-    ordered = in_order(tasks, "rank", "step", "kind", "start_ns")
+    places = ("rank", "step", "kind", "start_ns")
+    ordered = in_order(tasks.select(*places, "end_ns"), *places)
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(ordered, "rank", "step", "kind"))
     return (
         ordered.with_columns(start_ns=pl.Series(fresh_ns))

@@ -248,14 +248,15 @@ def pipeline_phases(
 
 
 def _disjoint(phases: pl.DataFrame) -> pl.DataFrame:
-    """Return phases of which none begins before the one before it on its rank has ended.
+    """Return phases in order of which none begins before the one before it on its rank has ended.
 
     Where ranks begin a step while others are in the one before, the phases of both overlap, and that
     time is in one of them.
     """
     ordered = phases.sort("rank", "start_ns")
-    return ordered.with_columns(
-        start_ns=pl.Series(intervals.fresh_start_ns(*intervals.columns(ordered, "rank")))
+    fresh_ns = intervals.fresh_start_ns(*intervals.columns(ordered, "rank"))
+    return ordered.with_columns(start_ns=pl.Series(fresh_ns)).filter(
+        pl.col("start_ns") < pl.col("end_ns")
     )
 
 

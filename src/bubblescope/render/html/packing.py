@@ -47,6 +47,9 @@ Number = Literal["microbatch", "chunk"]
 COUNTERPART: Final = "counterpart"
 """Column of where the same task of another run is."""
 
+_ABSENT: Final = {**dict.fromkeys(SUMS, -1), COUNTERPART: 0}
+"""What these columns hold of tasks of which nothing is known, as of what could have been."""
+
 CHANGE: Final = "change_ns"
 """Column of how much longer a task is in another run."""
 
@@ -366,7 +369,11 @@ def task_columns(
         pair_chunk=pl.col("pair_chunk").fill_null(_UNKNOWN),
         name=pl.col("code"),
         **certainty,
-        **{name: pl.col(name) for name in (*SUMS, COUNTERPART) if name in tasks.columns},
+        **{
+            name: pl.col(name).fill_null(no)
+            for name, no in _ABSENT.items()
+            if name in tasks.columns
+        },
     )
 
 

@@ -12,7 +12,7 @@ from bubblescope.analysis.question_text import written
 from bubblescope.model import units
 from bubblescope.model.decoders import prepared
 from bubblescope.render.html import schema
-from bubblescope.render.html.packing import LANE, TASK_ROW, arranged_apart, extents
+from bubblescope.render.html.packing import COUNTERPART, LANE, TASK_ROW, arranged_apart, extents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,6 +141,8 @@ class Answers(NamedTuple):
         names = _names(tasks)
         ghosts, fresh = _ghost(self.drawn, timeline, ranks, names)
         names = pl.concat([names, fresh])
+        if COUNTERPART in tasks.columns:  # what could have been has none
+            ghosts = ghosts.with_columns(pl.lit(0, tasks.schema[COUNTERPART]).alias(COUNTERPART))
         if self.whatif is None or not ghosts.height:
             return Told(self.whatif, ghosts, names)
         rows: dict[int, list[schema.Row]] = {}
