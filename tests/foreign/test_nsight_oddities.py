@@ -338,18 +338,19 @@ def test_an_export_without_any_device_work_says_that_and_not_that_names_are_miss
 def test_pages_of_unified_memory_are_moved_by_no_call(tmp_path: Path) -> None:
     """The driver moves them, and what CUPTI writes of it has correlation 0.
 
-    To the host it moves what that has just touched: until then the host did something else.
+    It begins to as the host touches or prefetches them: until then the host did something else.
     """
     export = Export()
     process = export.process(7)
     process.kernel(1000, 2000, at=10)
-    for start, kind in ((2300, 12), (2500, 11), (2600, 13)):
+    to_device, to_host, between = 11, 12, 13
+    for start, kind in ((2300, to_host), (2500, to_device), (2600, to_device), (2700, between)):
         process.work("MEMCPY", start, start + 50, bytes=4096, copyKind=kind, correlation=0)
     process.work("MEMCPY", 3000, 3050, bytes=8, copyKind=1, correlation=99)
     spent = load(export, tmp_path).budget
     idle = spent.filter(pl.col("use").is_in(["pages", "unlinked", "host_unknown"]))
     sums = idle.group_by("use").agg(pl.col("spent_ns").sum())
-    assert dict(sums.iter_rows()) == {"host_unknown": 300, "pages": 200, "unlinked": 350}
+    assert dict(sums.iter_rows()) == {"host_unknown": 300 + 150, "pages": 2 * 50, "unlinked": 250}
     copies = set(spent.filter(use="copy")["detail"])
     assert copies == {"DtoH unified", "HtoD unified", "DtoD unified", "HtoD"}
 

@@ -55,7 +55,7 @@ class Use(str, Enum):
     EVENT_WAIT = "event_wait"
     """The next operation was launched, and its stream had been told to wait for an event."""
     PAGES = "pages"
-    """The next operation moved pages of unified memory to a device, which no call launches."""
+    """Between moves of pages of unified memory to a device, which no call launches."""
     UNTRACED = "untraced"
     """The next operation was launched, but waited for what the trace does not show."""
     UNLINKED = "unlinked"

@@ -239,32 +239,38 @@ class _Device:
     def gaps(self, idle: Pieces) -> Iterator[Gaps]:
         """Yield the idle stretches, block by block, with what is known of what ends them."""
         streams = before = None
-        call = self._called()
+        call, moved = self._called()
         if self._streams:
             streams = self.work["stream"].fill_null(NONE).to_numpy()
             before = self._before(streams)
         for rows in blocks(len(idle.owner)):
             start, end, owner = (column[rows] for column in idle)
+            by = call[owner]
+            if len(moved):
+                by[(by == BY_DRIVER) & ~np.isin(start, moved)] = BY_TOUCH
             yield Gaps(
                 start,
                 end,
-                call[owner],
+                by,
                 None if streams is None else streams[owner],
                 None if before is None else before[owner],
             )
 
-    def _called(self) -> Ints:
-        """Return what launched each activity; `BY_DRIVER` or `BY_TOUCH` where nothing does."""
+    def _called(self) -> tuple[Ints, Ints]:
+        """Return what launched each activity, and when the driver had moved pages to a device.
+
+        `BY_DRIVER` moves these, which no call launches, `BY_TOUCH` those that move to the host.
+        """
         unified = np.array([sort.endswith(UNIFIED) for sort in self.capture.copies], bool)
         back = np.array([sort.startswith(_TO_HOST) for sort in self.capture.copies], bool)
         copies = self.rows("copy")  # few of what a device does, so the rest is not looked at
         sort = self.at("copy", copies)
         moves = unified[sort]
         if not moves.any():
-            return self.call
+            return self.call, self.call[:0]
         call = self.call.copy()
         call[copies[moves]] = np.where(back[sort[moves]], BY_TOUCH, BY_DRIVER)
-        return call
+        return call, self.end_ns[call == BY_DRIVER]
 
     def _before(self, stream: Ints) -> Ints:
         """Return when the operation before each on its stream was launched, or `NONE`."""

@@ -47,12 +47,12 @@ _USE_OF: Final = {
 _UNKNOWN: Final = -1
 
 BY_DRIVER: Final = NONE - 1
-"""Stands for the call where none launches anything: the driver moves pages of unified memory."""
+"""Stands for the call where none launches anything: the driver goes on moving pages of unified memory
+to a device."""
 
 BY_TOUCH: Final = NONE - 2
-"""The same where the driver moves them to the host, which touched them just then: until then it did
-something else, and had the device do nothing."""
-
+"""The same where it begins to, or moves them to the host: the host touched or prefetched them just
+then. Until then it did something else, and had the device do nothing."""
 
 _OF_NO_CALL: Final = {NONE: Use.UNLINKED, BY_DRIVER: Use.PAGES, BY_TOUCH: Use.HOST_UNKNOWN}
 
