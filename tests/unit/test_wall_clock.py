@@ -148,13 +148,12 @@ def test_where_steps_overlap_no_time_is_of_the_pipeline_phase_twice():
 
 
 def test_a_phase_within_others_counts_once():
-    steps = pl.DataFrame(
-        {"rank": [0, 0], "step": [0, 1], "start_ns": [0, 100], "end_ns": [100, 200]}
-    )
+    edges = pl.DataFrame([(0, 40), (40, 100), (100, 200)], ["start_ns", "end_ns"], orient="row")
+    steps = edges.with_row_index("step").with_columns(rank=0)
     ends = [(0, 50), (10, 45), (20, 30), (60, 70), (90, 120)]
     phases = pl.DataFrame(ends, ["start_ns", "end_ns"], orient="row").with_columns(rank=0)
     table = wall_clock_module.taken_apart(run().tasks.clear(), steps, phases, ())
-    assert table.select("step", "phase_ns").rows() == [(0, 50 + 10 + 10), (1, 20)]
+    assert table.select("step", "phase_ns").rows() == [(0, 40), (1, 10 + 10 + 10), (2, 20)]
 
 
 def test_report_and_why_tell_it():
