@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from bubblescope.model.arrays import blocks
 from bubblescope.model.clock_errors import MAX_DRIFT
@@ -31,8 +30,10 @@ from bubblescope.model.clock_errors import MAX_DRIFT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_Floats = NDArray[np.float64]
-_Ints = NDArray[np.int64]
+    from numpy.typing import NDArray
+
+    _Floats = NDArray[np.float64]
+    _Ints = NDArray[np.int64]
 
 _US: Final = 1_000.0
 """The programmes are in microseconds."""

@@ -11,7 +11,6 @@ from threading import local
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bubblescope.model.machine import cores
 
@@ -20,15 +19,16 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     import polars as pl
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.signedinteger[Any]]  # times and counts are 64 bits wide
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+    Numbers = NDArray[np.int32]  # of ranks, stages, tasks: half as large
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _Other = TypeVar("_Other")
-
-Ints = NDArray[np.signedinteger[Any]]  # times and counts are 64 bits wide
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Numbers = NDArray[np.int32]  # of ranks, stages, tasks: half as large
 
 A_FEW: Final = 2
 """How much is worked on `at_once` where each takes some memory."""

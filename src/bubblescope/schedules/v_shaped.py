@@ -13,7 +13,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bubblescope.model.kinds import Kind
 from bubblescope.schedules.plan import Operation, Plan, zigzag
@@ -21,7 +20,9 @@ from bubblescope.schedules.plan import Operation, Plan, zigzag
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_Slots = NDArray[np.int64]
+    from numpy.typing import NDArray
+
+    _Slots = NDArray[np.int64]
 
 _PERIOD: Final = 6
 """Slots from one micro-batch's block to the next: a device has six passes for each."""
