@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.model.budget import HIDDEN, HOST, Use, overlaps
+from bubblescope.model.budget import HIDDEN, HOST, Use
+from bubblescope.model.intervals import overlaps
 from bubblescope.model.kinds import COMPUTE_KINDS
 
 if TYPE_CHECKING:

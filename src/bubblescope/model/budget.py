@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.model.intervals import NEVER, reached_ns
+from bubblescope.model.intervals import NEVER, overlaps, reached_ns
 from bubblescope.model.kinds import Kind
 
 if TYPE_CHECKING:
@@ -252,14 +252,6 @@ def _common(one: Pieces, other: Pieces | Spans) -> Pieces:
     end = np.minimum(one.end_ns[left], other.end_ns[right])
     kept = start < end
     return Pieces(start[kept], end[kept], one.owner[left[kept]])
-
-
-def overlaps(low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return every pair of i and one of low[i] .. high[i] - 1, by i."""
-    count = np.maximum(high - low, 0)
-    left = np.repeat(np.arange(len(low)), count)
-    before = np.cumsum(count) - count
-    return left, np.arange(len(left)) - np.repeat(before - low, count)
 
 
 def _joined(one: Pieces, other: Pieces) -> Pieces:

@@ -9,7 +9,7 @@ import polars as pl
 
 from bubblescope.model.cached_results import remembered
 from bubblescope.model.kinds import BACKWARDS, Kind, Lane
-from bubblescope.model.ordering import distinct, numbered, stretches
+from bubblescope.model.ordering import combined, distinct, stretches
 from bubblescope.model.timeline_tables import PIPELINE
 
 if TYPE_CHECKING:
@@ -37,9 +37,6 @@ _NO_STEP: Final = np.iinfo(np.int32).min
 
 _MANY: Final = 1 << 18
 """Tasks of which not all are looked at at once."""
-
-_HUGE: Final = 1 << 62
-"""Combinations that are too many to be told apart by a number."""
 
 _SPARSE: Final = 8
 """Keys that there may be for each that there is, before it is faster to sort them."""
@@ -114,28 +111,16 @@ def _keys(works: pl.DataFrame, within: tuple[str, ...]) -> tuple[Ints, int]:
     Returns:
         The numbers, and one more than the greatest, those of stages next to these included.
     """
-    key, size = np.zeros(works.height, np.int64), 1
-    for name in (*within, "microbatch", "stage"):
-        column = works[name].cast(pl.Int64)
-        low, high = _bounds(column)
-        if column.has_nulls():
-            low -= 1
-            column = column.fill_null(low)
-        if name == "stage":  # there is room for those next to it
-            low, high = low - 1, high + 1
-        count = high - low + 1
-        if size * count >= _HUGE:
-            key, size = numbered(key)
-        key *= count
-        key += column.to_numpy()
-        key -= low
-        size *= count
-    return key, size
+    names = (*within, "microbatch", "stage")
+    return combined(*(_filled(works[name]) for name in names), room=1)
 
 
-def _bounds(column: pl.Series) -> tuple[int, int]:
-    low, high = column.min(), column.max()
-    return (0, 0) if low is None else (int(low), int(high))  # type: ignore[arg-type]
+def _filled(column: pl.Series) -> Ints:
+    """Return numbers, of which one that is else not there stands for what is unknown."""
+    column = column.cast(pl.Int64)
+    if column.has_nulls():
+        column = column.fill_null((column.min() or 0) - 1)  # type: ignore[operator]
+    return column.to_numpy()
 
 
 def _following(key: Ints, size: int, ahead: int) -> tuple[Ints, Ints]:

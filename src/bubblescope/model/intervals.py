@@ -151,11 +151,17 @@ def met(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, Ints]) ->
     reach = np.maximum(reached_ns(end, group), end) + shift
     first = np.searchsorted(reach, begin + own_shift, side="right")
     behind = np.searchsorted(start + shift, until + own_shift, side="left")
-    counts = np.maximum(behind - first, 0)
-    at = np.repeat(np.arange(len(own)), counts)
-    of = np.arange(len(at)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    at, of = overlaps(first, behind)
     over = end[of] > begin[at]
     return at[over], of[over]
+
+
+def overlaps(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return every pair of i and one of low[i] .. high[i] - 1, by i."""
+    count = np.maximum(high - low, 0)
+    left = np.repeat(np.arange(len(low)), count)
+    before = np.cumsum(count) - count
+    return left, np.arange(len(left)) - np.repeat(before - low, count)
 
 
 def _one_axis(

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from bubblescope.model.arrays import Ints
 
+_HUGE: Final = 1 << 62
+"""Combinations that are too many to be told apart by a number."""
+
 _SPARSE: Final = 16
 """Numbers that there may be for each that there is, before it is faster to sort them."""
 
@@ -118,6 +121,31 @@ def counted(numbers: Ints) -> tuple[Ints, Ints]:
     return np.unique(numbers, return_counts=True)
 
 
+def combined(*columns: Ints, room: int = 0) -> tuple[Ints, int]:
+    """Return a number for each row, the same for rows that are alike and ascending with them.
+
+    Args:
+        columns: Each n integers; rows are told apart by the first, then by the others.
+        room: How much more or less than any of it the last may be: a row that differs from another in
+            the last alone, by up to as much, has a number that differs by as much.
+
+    Returns:
+        n numbers from 0, and one more than the greatest there may be.
+    """
+    key, size = np.zeros(len(columns[0]), np.int64), 1
+    if not len(key):
+        return key, size
+    for column, beyond in zip(columns, (*[0] * (len(columns) - 1), room), strict=True):
+        low, high = int(column.min()) - beyond, int(column.max()) + beyond
+        if size * (high - low + 1) >= _HUGE:
+            key, size = numbered(key)
+        key *= high - low + 1
+        key += column
+        key -= low
+        size *= high - low + 1
+    return key, size
+
+
 def numbered(*columns: Ints) -> tuple[Ints, int]:
     """Return a number for each row, from 0, the same for rows that are alike and ascending with them.
 
@@ -127,14 +155,7 @@ def numbered(*columns: Ints) -> tuple[Ints, int]:
     Returns:
         n numbers, and how many different ones there are.
     """
-    key, size = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        low = int(column.min(initial=0))
-        count = int(column.max(initial=0)) - low + 1
-        if size * count >= 1 << 62:
-            key, size = numbered(key)
-        key = key * count + (column.astype(np.int64) - low)
-        size *= count
+    key, size = combined(*columns)
     if size <= _SPARSE * len(key):
         there = np.zeros(size, bool)
         there[key] = True

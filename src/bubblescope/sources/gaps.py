@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.model.budget import LATENCY_NS, Use, overlaps
+from bubblescope.model.budget import LATENCY_NS, Use
 from bubblescope.model.device_time import NONE, innermost, owner_at
+from bubblescope.model.intervals import overlaps
 from bubblescope.model.ordering import stretches_of
 from bubblescope.names.host_ranges import awaits, calls_ranks
 from bubblescope.sources.capture import (

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.model.budget import IDLE, Pieces, Use, cut_at, overlaps, spent_before
+from bubblescope.model.budget import IDLE, Pieces, Use, cut_at, spent_before
 from bubblescope.model.device_time import NONE
+from bubblescope.model.intervals import overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -598,15 +598,12 @@ def _outside(timeline: Timeline, run: MeasuredRun, between: pl.DataFrame) -> pl.
         }
     )
     window = ["step", "pipeline"]
-    if between.height:
-        rest = between.group_by(window).agg(rest=(pl.col("end_ns") - pl.col("start_ns")).sum())
-        phase = (
-            phase.join(rest, on=window, how="left", nulls_equal=True)
-            .with_columns(pl.col("rest").fill_null(0))
-            .with_columns(closes=pl.col("closes") + pl.col("rest"))
-        )
-    else:  # as in most runs, whose steps are of one round
-        phase = phase.with_columns(rest=pl.lit(0, pl.Int64))
+    rest = between.group_by(window).agg(rest=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    phase = (
+        phase.join(rest, on=window, how="left", nulls_equal=True)
+        .with_columns(pl.col("rest").fill_null(0))
+        .with_columns(closes=pl.col("closes") + pl.col("rest"))
+    )
 
     def placed(rows: pl.DataFrame) -> pl.DataFrame:
         """Add the pipeline and its phase to rows of ranks and steps; drop those of other steps."""
@@ -631,16 +628,20 @@ def _outside(timeline: Timeline, run: MeasuredRun, between: pl.DataFrame) -> pl.
     fresh = work.with_columns(start_ns=pl.Series(fresh_ns))
     before = (pl.min_horizontal("end_ns", "opens") - pl.col("start_ns")).clip(lower_bound=0)
     after = (pl.col("end_ns") - pl.max_horizontal("start_ns", "closes")).clip(lower_bound=0)
-    parts = [fresh.select("step", "rank", busy=before + after)]
-    if between.height:
-        meanwhile = fresh.select(*window, "rank", "start_ns", "end_ns").join(
-            between.rename({"start_ns": "from_ns", "end_ns": "until_ns"}),
-            on=window,
-            nulls_equal=True,
+    meanwhile = fresh.select(*window, "rank", "start_ns", "end_ns").join(
+        between.rename({"start_ns": "from_ns", "end_ns": "until_ns"}), on=window, nulls_equal=True
+    )
+    inside = pl.min_horizontal("end_ns", "until_ns") - pl.max_horizontal("start_ns", "from_ns")
+    busy = (
+        pl.concat(
+            [
+                fresh.select("step", "rank", busy=before + after),
+                meanwhile.select("step", "rank", busy=inside.clip(lower_bound=0)),
+            ]
         )
-        inside = pl.min_horizontal("end_ns", "until_ns") - pl.max_horizontal("start_ns", "from_ns")
-        parts.append(meanwhile.select("step", "rank", busy=inside.clip(lower_bound=0)))
-    busy = pl.concat(parts).group_by("step", "rank").agg(pl.col("busy").sum())
+        .group_by("step", "rank")
+        .agg(pl.col("busy").sum())
+    )
     return (
         idle.join(busy, on=["step", "rank"], how="left", nulls_equal=True)
         .select(

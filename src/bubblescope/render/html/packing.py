@@ -38,6 +38,8 @@ _OF_TASKS: Final = (
 )
 """Columns of tasks that the page needs, besides their lane."""
 
+_UNKNOWN: Final = -1
+
 SUMS: Final = ("computing", "communicating", "copying")
 """Columns of how long the device did what in a task, if it is known of any: ns, or -1."""
 
@@ -47,7 +49,7 @@ Number = Literal["microbatch", "chunk"]
 COUNTERPART: Final = "counterpart"
 """Column of where the same task of another run is."""
 
-_ABSENT: Final = {**dict.fromkeys(SUMS, -1), COUNTERPART: 0}
+_ABSENT: Final = {**dict.fromkeys(SUMS, _UNKNOWN), COUNTERPART: 0}
 """What these columns hold of tasks of which nothing is known, as of what could have been."""
 
 CHANGE: Final = "change_ns"
@@ -93,7 +95,6 @@ _AHEAD: Final = 4
 _LAST: Final = b"\x03\x00"
 """The block of no bytes that ends a stream of deflate."""
 
-_UNKNOWN: Final = -1
 _TYPES: Final[dict[schema.NumberType, type[np.integer[Any]]]] = {
     "u8": np.uint8,
     "i16": np.int16,
