@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -71,7 +72,9 @@ def test_clocks_may_be_to_blame_though_no_result_was_used_too_early():
         return sentence(clock, "en")
 
     assert "results before they had arrived" in said(shown)
-    assert "had arrived" not in said(shown._replace(of={**shown.of, Cause.CLOCK: none}))
+    assert "had arrived" not in said(
+        msgspec.structs.replace(shown, of={**shown.of, Cause.CLOCK: none})
+    )
 
 
 @pytest.mark.parametrize("apart", [True, False])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
@@ -91,7 +91,7 @@ def is_slow_call() -> pl.Expr:
     return (spent >= SLOW_CALL_NS) & (spent == pl.col("end_ns") - pl.col("start_ns"))
 
 
-class Steps(NamedTuple):
+class Steps(msgspec.Struct, frozen=True):
     """What the devices of a run spent its steps on; of a run without steps, all their time.
 
     Attributes:
@@ -160,7 +160,7 @@ class Budget(msgspec.Struct, frozen=True):
         }
 
 
-class Spent(NamedTuple):
+class Spent(msgspec.Struct, frozen=True):
     """What devices spent time on; of several parts of a run, it adds up.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
 from bubblescope.model.cached_results import remembered
@@ -26,7 +27,7 @@ ASIDE: Final = _OTHER & (pl.col("lane") != Lane.COMPUTE.value)
 """Both, and whatever else has a name of its own and is not on the compute lane."""
 
 
-class Names(NamedTuple):
+class Names(msgspec.Struct, frozen=True):
     """Names of what ranks do beside the passes, and how long they are in it.
 
     Attributes:

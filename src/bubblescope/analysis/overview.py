@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -23,7 +24,7 @@ _EXACT: Final = 12
 """Leading bits of a length by which it is counted where the median is looked for."""
 
 
-class Overview(NamedTuple):
+class Overview(msgspec.Struct, frozen=True):
     """How much there is, in some steps of a run or in all; of several parts, it adds up.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from bubblescope.analysis.device_budget import budget
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 
-class Reference(NamedTuple):
+class Reference(msgspec.Struct, frozen=True):
     """What a run is set beside.
 
     Attributes:
@@ -30,7 +31,7 @@ class Reference(NamedTuple):
     timeline: Timeline
 
 
-class Pictured(NamedTuple):
+class Pictured(msgspec.Struct, frozen=True):
     """What a picture shows.
 
     Attributes:
@@ -77,7 +78,7 @@ def pictured(
         return shown
     planned = beside.timeline.slice(steps=set(timeline.steps) & set(beside.timeline.steps))
     above = Pictured(planned, bubble_rates(planned), beside.title)
-    return shown._replace(title="as it ran", above=above)
+    return msgspec.structs.replace(shown, title="as it ran", above=above)
 
 
 def _gaps(ledger: Ledger, steps: list[int]) -> pl.DataFrame:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -96,7 +97,7 @@ _WARMING: Final = 2
 """How many times as long as the others a first step takes that is not like them."""
 
 
-class WarmUp(NamedTuple):
+class WarmUp(msgspec.Struct, frozen=True):
     """A first step that takes much longer than the others, as one that loads and compiles does.
 
     Attributes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from bubblescope.analysis.idle.ledger import Ledger, ledger
 from bubblescope.analysis.idle.ledger_by_steps import ledger_in_turn
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-class Study(NamedTuple):
+class Study(msgspec.Struct, frozen=True):
     """What is known of a run.
 
     Attributes:

@@ -7,9 +7,10 @@ import threading
 import zlib
 from codecs import getincrementaldecoder
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 from rich.text import Text
 
 from bubblescope.model.plain_text import utf8, whole
@@ -87,7 +88,7 @@ def _progress() -> Progress:
     return Progress(*columns, console=err, transient=True)
 
 
-class Compressed(NamedTuple):
+class Compressed(msgspec.Struct, frozen=True):
     """Long JSON on its way between processes: a tenth of its length, and printed piece by piece."""
 
     content: bytes
@@ -102,7 +103,7 @@ class Compressed(NamedTuple):
         yield decoding.decode(unpacking.flush(), final=True)
 
 
-class Said(NamedTuple):
+class Said(msgspec.Struct, frozen=True):
     """An answer as it is printed.
 
     Attributes:
@@ -123,7 +124,9 @@ def compressed(answered: Said) -> Said:
     """Return the same to be sent elsewhere: JSON that is long is compressed."""
     if not isinstance(answered.shown, str) or len(answered.shown) < _PIECE:
         return answered
-    return answered._replace(shown=Compressed(zlib.compress(answered.shown.encode(), 1)))
+    return msgspec.structs.replace(
+        answered, shown=Compressed(zlib.compress(answered.shown.encode(), 1))
+    )
 
 
 def answer(found: Answer, *, as_json: bool = False, everything: bool = False) -> None:

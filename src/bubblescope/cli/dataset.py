@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
+import msgspec
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out
@@ -159,9 +160,9 @@ def _at_rest(found: Found, seen: set[Input] | None) -> tuple[Found, set[Input]]:
         (source, [path for path in those if seen is not None and now[path] in seen])
         for source, those in found.traces
     ]
-    return found._replace(traces=[(source, those) for source, those in kept if those]), {
-        *now.values()
-    }
+    return msgspec.structs.replace(
+        found, traces=[(source, those) for source, those in kept if those]
+    ), {*now.values()}
 
 
 def _said(output: Path, made: Outcome) -> None:

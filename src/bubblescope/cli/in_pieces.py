@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from bubblescope.cli.console import Bar, compressed
 from bubblescope.cli.reading import ENOUGH
@@ -141,7 +143,7 @@ def kernels_in_pieces(
         )
 
 
-class _Given(NamedTuple):
+class _Given(msgspec.Struct, frozen=True):
     """A large dataset.
 
     Attributes:

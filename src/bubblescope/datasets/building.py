@@ -351,7 +351,9 @@ def _without(found: Found, kept: dict[str, Manifest]) -> Found:
         (source, [path for path in paths if str(path.absolute()) not in there])
         for source, paths in found.traces
     ]
-    return found._replace(traces=[(source, paths) for source, paths in left if paths])
+    return msgspec.structs.replace(
+        found, traces=[(source, paths) for source, paths in left if paths]
+    )
 
 
 def _kept_apart(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -98,7 +99,7 @@ group.
 """
 
 
-class Activities(NamedTuple):
+class Activities(msgspec.Struct, frozen=True):
     """What one device ran, by start.
 
     Attributes:
@@ -144,7 +145,7 @@ class Spans(NamedTuple):
     end_ns: Ints
 
 
-class Partition(NamedTuple):
+class Partition(msgspec.Struct, frozen=True):
     """A device's time from its first to its last activity, cut by what it is spent on.
 
     Attributes:

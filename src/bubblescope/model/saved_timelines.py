@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import polars as pl
@@ -34,7 +34,7 @@ _RANK_ROWS: Final = msgspec.json.Decoder(
 )
 
 
-class Saved(NamedTuple):
+class Saved(msgspec.Struct, frozen=True):
     """What a file holds, of which no rule has been tried.
 
     Attributes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from bubblescope.model.bounds import RANKS
 from bubblescope.model.errors import NamesError
 from bubblescope.model.kinds import Kind
@@ -32,7 +34,7 @@ class OwnPass(NamedTuple):
     stage: int | None
 
 
-class OwnPasses(NamedTuple):
+class OwnPasses(msgspec.Struct, frozen=True):
     """The passes of a rank, in the order in which they ran.
 
     Attributes:

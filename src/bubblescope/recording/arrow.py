@@ -18,6 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import flatbuffers
+import msgspec
 import numpy as np
 
 from bubblescope.recording.columns import BUSY, COLUMNS, WITH_BUSY
@@ -223,7 +224,7 @@ def _message(
     return _CONTINUATION + struct.pack("<i", len(metadata)) + metadata
 
 
-class _Template(NamedTuple):
+class _Template(msgspec.Struct, frozen=True):
     """The metadata of a batch, and where its numbers are in it."""
 
     metadata: bytes
@@ -293,7 +294,7 @@ def _value(code: str, data: bytes, at: int) -> int:
     return int(struct.unpack_from(code, data, at)[0])
 
 
-class Messages(NamedTuple):
+class Messages(msgspec.Struct, frozen=True):
     """What a stream of messages holds, or a part of one.
 
     Attributes:

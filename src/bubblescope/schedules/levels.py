@@ -13,8 +13,9 @@ from __future__ import annotations
 import threading
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Taken(Protocol):
         """
 
 
-class Delays(NamedTuple):
+class Delays(msgspec.Struct, frozen=True):
     """How long after what it waits for each operation may start, in an order in which they can run.
 
     Attributes:

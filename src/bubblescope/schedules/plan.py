@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -56,7 +57,7 @@ class Operation(NamedTuple):
         return f"F{self.microbatch}.{self.stage}&B{self.pair_microbatch}.{self.pair_stage}"
 
 
-class Halves(NamedTuple):
+class Halves(msgspec.Struct, frozen=True):
     """The operations of a plan with every overlapped pair as its forward and its backward.
 
     Attributes:

@@ -20,6 +20,7 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import numpy as np
 
 from bubblescope.model.errors import ScheduleError
@@ -44,7 +45,7 @@ class Times(NamedTuple):
     comm_ns: int = 0
 
 
-class _Taste(NamedTuple):
+class _Taste(msgspec.Struct, frozen=True):
     delays_backward: bool
     yields: bool
     fills: bool

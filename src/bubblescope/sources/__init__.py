@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -154,7 +154,7 @@ _RECORDINGS: Final = "native"
 _DATASET: Final = "dataset"
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, frozen=True):
     """The traces that some paths stand for.
 
     Attributes:
@@ -253,7 +253,7 @@ def _once(paths: list[Path]) -> list[Path]:
     return list({folders[path.parent] / path.name: path for path in reversed(paths)}.values())
 
 
-class _Attempts(NamedTuple):
+class _Attempts(msgspec.Struct, frozen=True):
     """Which attempts of recordings are meant, and what was met in their folders; see `Found`."""
 
     wanted: int | str | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
@@ -136,7 +136,7 @@ def _read(path: Path, _: Progress) -> _Recording | Saved | _EmptyError:
         return error
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """What one rank's recording says on the clock of all.
 
     Attributes:

@@ -14,7 +14,7 @@ from bubblescope.model.arrays import at_once
 from bubblescope.model.column_types import UnfitError
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.sources.export_columns import BINARY, TEXT, fitting, nothing
-from bubblescope.sources.sqlite_head import tables_of, uri_of
+from bubblescope.sources.sqlite_head import cut_short, tables_of, uri_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -26,7 +26,6 @@ _DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the standard module raises: its own errors, or, if their text is damaged too, that."""
 _ROWS_PER_JOB: Final = 500_000
 _ROWS_PER_BATCH: Final = "262144"
-_HEADER_BYTES: Final = 100
 
 
 def _decode(column: pl.Series) -> pl.Series:
@@ -70,7 +69,8 @@ class SqliteTables:
         self._large = large
         self._text = text
         self._uri = uri_of(path)
-        self._refuse_truncated()
+        if (lacking := cut_short(path)) is not None:
+            raise SourceError(path, lacking)
         try:
             with closing(sqlite3.connect(self._uri, uri=True)) as connection:
                 tables = sorted(tables_of(connection) & {*large, *small})
@@ -159,26 +159,6 @@ class SqliteTables:
                 return pl.DataFrame(stream)
         except (adbc_driver_manager.Error, pl.exceptions.PolarsError, OSError) as error:
             raise self._damaged(error) from None
-
-    def _refuse_truncated(self) -> None:
-        """Compare the size in the header with the file's (https://sqlite.org/fileformat.html)."""
-        with self.path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
-        size = self.path.stat().st_size
-        if len(header) < _HEADER_BYTES:
-            raise SourceError(
-                self.path, f"is cut short: it ends after {size} bytes; export it again"
-            )
-        page = int.from_bytes(header[16:18], "big")
-        page = 65536 if page == 1 else page
-        pages = int.from_bytes(header[28:32], "big")
-        # The page count is only valid if written by the same version that last changed the file.
-        counted = header[24:28] == header[92:96]
-        if counted and pages * page > size:
-            raise SourceError(
-                self.path,
-                f"is cut short: it has {size} of {pages * page} bytes; copy or export it again",
-            )
 
     def _damaged(self, error: Exception) -> SourceError:
         return SourceError(

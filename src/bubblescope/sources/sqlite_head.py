@@ -1,4 +1,4 @@
-"""What tells one SQLite file from another: its first bytes, and the names of its tables."""
+"""What tells one SQLite file from another: its first bytes, the names of its tables, what it lacks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _MAGIC: Final = b"SQLite format 3\0"
 _HEAD_BYTES: Final = 1 << 18
+_HEADER_BYTES: Final = 100
 
 
 def head_of(path: Path) -> bytes:
@@ -23,7 +24,33 @@ def head_of(path: Path) -> bytes:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return b""
-    return head if head.startswith(_MAGIC) else b""
+    return head if is_sqlite(head) else b""
+
+
+def is_sqlite(head: bytes) -> bool:
+    """Say whether these are the first bytes of a SQLite file, or all that is left of it."""
+    return head.startswith(_MAGIC)
+
+
+def cut_short(path: Path) -> str | None:
+    """Say, as the rest of a sentence, that a SQLite file ends before its end; None if it does not.
+
+    Told by the size in the header, which is https://sqlite.org/fileformat.html's.
+    """
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if not is_sqlite(header):
+        return None
+    size = path.stat().st_size
+    if len(header) < _HEADER_BYTES:
+        return f"is cut short: it ends after {size} bytes; export it again"
+    page = int.from_bytes(header[16:18], "big")
+    page = 65536 if page == 1 else page
+    whole = page * int.from_bytes(header[28:32], "big")
+    # The page count is only valid if written by the same version that last changed the file.
+    if header[24:28] != header[92:96] or whole <= size:
+        return None
+    return f"is cut short: it has {size} of {whole} bytes; copy or export it again"
 
 
 def table_names(path: Path) -> set[str]:

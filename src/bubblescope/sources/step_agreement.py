@@ -8,7 +8,7 @@ overlap. Where those of one number do not, ranks do not mean the same step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -166,7 +166,7 @@ def _pipelines(table: pl.DataFrame, windows: pl.DataFrame) -> Iterator[tuple[pl.
             yield own, contradicted
 
 
-class _Answer(NamedTuple):
+class _Answer(msgspec.Struct, frozen=True):
     """What becomes of the steps of a pipeline's ranks.
 
     Attributes:

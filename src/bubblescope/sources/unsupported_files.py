@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from bubblescope.sources.packed_head import read_head
+from bubblescope.sources.sqlite_head import cut_short, is_sqlite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +99,11 @@ def near_miss(path: Path) -> tuple[Path, str] | None:
         if re.fullmatch(pattern, path.name):
             return path, said
     try:
-        head = read_head(path, _HEAD_BYTES).translate(None, b" \t\r\n")
+        head = read_head(path, _HEAD_BYTES)
+        if is_sqlite(head):  # which tables it has may be in what it lacks
+            lacking = cut_short(path)
+            return (path, lacking) if lacking else None
     except OSError:
         return None
+    head = head.translate(None, b" \t\r\n")
     return next(((path, said) for sign, said in _BY_HEAD.items() if head.startswith(sign)), None)

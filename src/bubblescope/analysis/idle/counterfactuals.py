@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -298,7 +298,7 @@ def mean_ns(total_ns: int, count: int) -> int:
     return round(total_ns / count)
 
 
-class _Planned(NamedTuple):
+class _Planned(msgspec.Struct, frozen=True):
     """The tasks of a run in the order of their schedule.
 
     Attributes:

@@ -6,8 +6,9 @@ rank, lane and time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -33,7 +34,7 @@ _HALF: Final = 32
 """Bits of the lower half of a square, which are summed by themselves: no sum is too large so."""
 
 
-class _Kind(NamedTuple):
+class _Kind(msgspec.Struct, frozen=True):
     """How the evidence of a cause is put together.
 
     Attributes:
@@ -57,7 +58,7 @@ _KINDS: Final[dict[Cause, _Kind]] = {
 }
 
 
-class Evidence(NamedTuple):
+class Evidence(msgspec.Struct, frozen=True):
     """What shows causes.
 
     Attributes:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -62,7 +62,7 @@ _AT_ONCE: Final = 1 << 14
 _TOTALS = {"cause": pl.String, "idle_ns": pl.Int64}
 
 
-class Replays(NamedTuple):
+class Replays(msgspec.Struct, frozen=True):
     """What a ledger was made of.
 
     Attributes:
@@ -74,7 +74,7 @@ class Replays(NamedTuple):
     stretches: tuple[_Stretches, ...]
 
 
-class Told(NamedTuple):
+class Told(msgspec.Struct, frozen=True):
     """What replays said of their causes before they were let go of.
 
     Attributes:
@@ -92,7 +92,7 @@ class Told(NamedTuple):
     gaps: tuple[pl.DataFrame, ...]
 
 
-class Entries(NamedTuple):
+class Entries(msgspec.Struct, frozen=True):
     """What steps enter into the ledger of their run.
 
     Attributes:
@@ -338,7 +338,7 @@ def replays_of(timeline: Timeline, recognition: Recognition | None) -> Replays:
     return made.replays
 
 
-class _Explained(NamedTuple):
+class _Explained(msgspec.Struct, frozen=True):
     """What a part of a run says.
 
     Attributes:
@@ -358,8 +358,8 @@ class _Explained(NamedTuple):
         idle = _levels(part, items)
         found = _stretches(causes, _given(idle, items.begins, displaced=Cause.CLOCK in causes))
         phase = _phase(run, items)
-        found = found._replace(
-            cause=np.where(found.cause == 0, phase[found.item], found.cause).astype(np.int8)
+        found = msgspec.structs.replace(
+            found, cause=np.where(found.cause == 0, phase[found.item], found.cause).astype(np.int8)
         )
         again = part.lengths_with(frozenset(causes) - {Cause.CLOCK})
         error = np.abs(again - run.as_measured.length_ns) / np.maximum(run.as_measured.length_ns, 1)
@@ -420,7 +420,7 @@ class _Items(msgspec.Struct, frozen=True):
         return np.concatenate([run.as_measured.start_ns, length])[self.place]
 
 
-class _Stretches(NamedTuple):
+class _Stretches(msgspec.Struct, frozen=True):
     """What gaps are made of: stretches with one cause each, in the order of time.
 
     Attributes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -101,7 +101,7 @@ def ledger_in_turn(
     )
 
 
-class _Sums(NamedTuple):
+class _Sums(msgspec.Struct, frozen=True):
     """What some steps say of causes.
 
     Attributes:

@@ -399,7 +399,7 @@ def measured_run(
     )
 
 
-class Linked(NamedTuple):
+class Linked(msgspec.Struct, frozen=True):
     """The tasks of a run and what each waits for, before it is known for how long.
 
     Attributes:

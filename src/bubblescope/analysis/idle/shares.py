@@ -13,6 +13,8 @@ from itertools import combinations
 from math import factorial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.counterfactuals import mean_ns
 from bubblescope.model.arrays import at_once
@@ -28,7 +30,7 @@ _MOST: Final = 16_000_000
 """Tasks to replay at most, over the replays of all sets of causes."""
 
 
-class Share(NamedTuple):
+class Share(msgspec.Struct, frozen=True):
     """What one cause costs.
 
     Attributes:
@@ -53,7 +55,7 @@ class Interaction(NamedTuple):
     cost_ns: int
 
 
-class Shares(NamedTuple):
+class Shares(msgspec.Struct, frozen=True):
     """What the causes of a run cost, as the mean over its steps.
 
     Attributes:
@@ -75,7 +77,7 @@ class Shares(NamedTuple):
     of: int
 
 
-class Lasting(NamedTuple):
+class Lasting(msgspec.Struct, frozen=True):
     """How long the steps of a run are, and would be, all together; of several parts, it adds up.
 
     Attributes:
@@ -106,7 +108,8 @@ class Lasting(NamedTuple):
     def of(cls, found: Counterfactuals) -> Self:
         """Look at some steps, and replay them with all of their causes, and without each."""
         causes = frozenset(found.present)
-        return cls.measured(found)._replace(
+        return msgspec.structs.replace(
+            cls.measured(found),
             replayed_ns=int(found.lengths_with(causes).sum()),
             without_ns={cause: int(found.lengths_with(causes - {cause}).sum()) for cause in causes},
         )
@@ -139,7 +142,7 @@ class Lasting(NamedTuple):
         return [steps[place] for place in dict.fromkeys(places)]
 
 
-class Sets(NamedTuple):
+class Sets(msgspec.Struct, frozen=True):
     """How long some steps would be with every set of causes; of several parts, it adds up.
 
     Attributes:
@@ -194,7 +197,7 @@ def shares(found: Counterfactuals) -> Shares:
         return shares_of(Lasting.of(found), sets)
     everything = frozenset(found.present)  # of all steps already
     without = {cause: sets.length_ns[everything - {cause}] for cause in everything}
-    return shares_of(lasting._replace(without_ns=without), sets)
+    return shares_of(msgspec.structs.replace(lasting, without_ns=without), sets)
 
 
 def shares_of(lasting: Lasting, sets: Sets) -> Shares:
@@ -216,7 +219,9 @@ def shares_of(lasting: Lasting, sets: Sets) -> Shares:
         replayed_ns=part(frozenset(causes)),
         bare_ns=part(frozenset()),
         shares=tuple(
-            one._replace(last_ns=step - mean_ns(lasting.without_ns[one.cause], lasting.windows))
+            msgspec.structs.replace(
+                one, last_ns=step - mean_ns(lasting.without_ns[one.cause], lasting.windows)
+            )
             for one in costs
         ),
         interactions=interactions,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
 from bubblescope.analysis.finding import place
@@ -31,7 +32,7 @@ _OF_WORK: Final = 0.005
 """What it must take longer in a step, of what the busiest rank works in one: no step is shorter."""
 
 
-class SlowRank(NamedTuple):
+class SlowRank(msgspec.Struct, frozen=True):
     """A rank that is slower than a healthy one.
 
     Attributes:
@@ -68,7 +69,7 @@ class SlowRank(NamedTuple):
         return f"rank {self.rank} is {slower} than a healthy rank at its stage"
 
 
-class Worked(NamedTuple):
+class Worked(msgspec.Struct, frozen=True):
     """What some ranks worked.
 
     Attributes:
@@ -142,7 +143,7 @@ def joined_by_place(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts).group_by(PLACE).agg(pl.col("own", "was", "healthy").sum())
 
 
-class Work(NamedTuple):
+class Work(msgspec.Struct, frozen=True):
     """What ranks worked in some steps, and what they would have on healthy ones.
 
     Attributes:

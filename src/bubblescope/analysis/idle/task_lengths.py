@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -62,7 +63,7 @@ class Timed(Protocol):
     def steps(self) -> list[int | None]: ...  # noqa: D102
 
 
-class Durations(NamedTuple):
+class Durations(msgspec.Struct, frozen=True):
     """How long tasks took, without what they waited for, which needs no common clock.
 
     Attributes:
@@ -169,7 +170,7 @@ class Medians(NamedTuple):
 _PLACE: Final = ["kind", "stage", "rank"]
 
 
-class Typical(NamedTuple):
+class Typical(msgspec.Struct, frozen=True):
     """What tasks would take if only some of what makes them differ were so.
 
     Attributes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import polars as pl
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _most(early: pl.DataFrame) -> pl.DataFrame:
     return early.group_by("one", "other").agg(pl.col("early_ns").max()).sort("one", "other")
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True):
     """What the whole of a run tells a part of it.
 
     Attributes:

@@ -12,6 +12,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -157,7 +158,7 @@ def searched(shape: Shape, times: Times) -> list[Candidate]:
     ]
 
 
-class _Ran(NamedTuple):
+class _Ran(msgspec.Struct, frozen=True):
     """What a device ran in one step, in order."""
 
     work: Ints

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -47,7 +47,7 @@ _NEEDED: Final = (
 )
 
 
-class Shape(NamedTuple):
+class Shape(msgspec.Struct, frozen=True):
     """One way to see the ranks of a run as a pipeline.
 
     Attributes:
@@ -116,7 +116,7 @@ class Observed(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **arrays, group=group.astype(np.int32))
 
 
-class Seen(NamedTuple):
+class Seen(msgspec.Struct, frozen=True):
     """Which numbers tasks of a run have, or of a part of it.
 
     Attributes:
@@ -359,7 +359,7 @@ def _halved(observed: Observed) -> bool:
     return bool(np.median(seen[seen > 0]) <= 0.6 * count)
 
 
-class Coordinates(NamedTuple):
+class Coordinates(msgspec.Struct, frozen=True):
     """Where the ranks of a run stand in a pipeline.
 
     Attributes:

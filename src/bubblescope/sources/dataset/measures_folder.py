@@ -9,7 +9,7 @@ version, they are another folder. Those that are missing or damaged are worked o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -36,7 +36,7 @@ def folder_of(catalogue: Catalogue) -> str:
     return folder_within(FOLDER, SCHEMA, [known])
 
 
-class Measures(NamedTuple):
+class Measures(msgspec.Struct, frozen=True):
     """The measures of a dataset, which are there or are to be made.
 
     Attributes:
