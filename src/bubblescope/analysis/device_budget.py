@@ -296,6 +296,12 @@ _OPTIONS: Final = {
         Use.HOST_UNKNOWN: "torch.autograd.profiler.emit_nvtx() in the job",
         Use.UNLINKED: "an nsys capture that begins before the first launch",
     },
+    "rocpd": {
+        Use.HOST_UNKNOWN: (
+            "torch.autograd.profiler.emit_nvtx() in the job and rocprofv3 --marker-trace"
+        ),
+        Use.UNLINKED: "rocprofv3 --hip-runtime-trace",
+    },
     "ascend": {
         Use.HOST_UNKNOWN: "with_stack=True in torch_npu.profiler",
         Use.UNLINKED: "ProfilerActivity.CPU and a warm-up step in torch_npu.profiler's schedule",

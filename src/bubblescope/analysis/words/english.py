@@ -32,7 +32,10 @@ DEVICE_ADVICE: Final = {
         "micro-batches; and a free CPU core for each rank."
     ),
     Use.HOST_PYTHON: "Keep Python off the critical path: torch.compile, CUDA graphs, less logging.",
-    Use.HOST_UNKNOWN: "A trace with Python's stacks or NVTX ranges would show what the host does.",
+    Use.HOST_UNKNOWN: (
+        "A trace with Python's stacks, or with ranges of NVTX, ROCTX or mstx, would show what the host "
+        "does."
+    ),
     Use.RANK_WAIT: (
         "Send from device to device (NCCL instead of gloo or MPI through the host's memory), post "
         "receives ahead, or look for the rank that others wait for."
@@ -323,7 +326,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "first_use"): (
         "A launch that takes milliseconds loads or compiles its kernel, on first use, which is no cost "
         "of every step. Leave the first steps out of the trace, or load kernels ahead "
-        "(CUDA_MODULE_LOADING=EAGER)."
+        "(CUDA_MODULE_LOADING=EAGER, or on AMD's GPUs HIP_ENABLE_DEFERRED_LOADING=0)."
     ),
     ("headline", "copy_on_device"): "Copy less within devices.",
     ("advice", "copy_on_device"): (
@@ -437,7 +440,10 @@ NOTES: Final = {
 }
 """What is printed beside the tables."""
 
-_ONE: Final = re.compile(r"(?<![\d,.])1 (task|result|launch call)s\b")
+_ONE: Final = re.compile(
+    r"(?<![\d,.])1 (?:"
+    r"(task|result|launch call|kernel|fill|graph|call|range|operator|operation|job|transfer)s|copies)\b"
+)
 
 
 def one(text: str) -> str:
@@ -445,5 +451,7 @@ def one(text: str) -> str:
 
     >>> one("The host paused before 1 tasks, 5 ms in all; 21 tasks were late.")
     'The host paused before 1 task, 5 ms in all; 21 tasks were late.'
+    >>> one("1 kernels, 11 fills, 1 copies")
+    '1 kernel, 11 fills, 1 copy'
     """
-    return _ONE.sub(r"1 \1", text)
+    return _ONE.sub(lambda found: f"1 {found[1] or 'copy'}", text)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from bubblescope.analysis import words
 from bubblescope.analysis.schedule.candidates import GIVEN
+from bubblescope.analysis.words.english import one
 from bubblescope.model import units
 from bubblescope.render.wording import whose_times
 
@@ -82,7 +83,7 @@ def inventory(timeline: Timeline, most: int | None = None) -> RenderableType:
         known = content.process is not None
         devices = ", ".join(map(str, content.devices)) or ("none" if known else "")
         where = [content.host or ("unknown host" if known else ""), devices and f"device {devices}"]
-        counts = ", ".join(f"{number:,} {what}" for what, number in content.counts.items())
+        counts = one(", ".join(f"{number:,} {what}" for what, number in content.counts.items()))
         lines.add_row(
             Text(f"process {content.process}" if known else Path(content.path).name, no_wrap=True),
             Text(", ".join(filter(None, where)), "dim"),
