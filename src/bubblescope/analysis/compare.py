@@ -288,10 +288,14 @@ def _shared_notes(
             "ranks, so that alone changes them"
         )
         notes.append(Notice("other-work", text))
-    for label, run in (("A", before), ("B", after)):
-        if len(run.side.steps) == 1:
-            text = f"{label} has one step: no noise known, so no difference is certain"
-            notes.append(Notice("one-step", text))
+    single = [label for label, side in zip("AB", sides, strict=True) if len(side.steps) == 1]
+    if len(single) == len(sides):
+        text = "A and B have one step each: no noise known, so no difference is certain"
+        notes.append(Notice("one-step", text))
+    elif single:
+        [label] = single
+        text = f"{label} has one step: no noise known, so no difference is certain"
+        notes.append(Notice("one-step", text))
     return notes
 
 
