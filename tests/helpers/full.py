@@ -70,7 +70,7 @@ WHOLE = re.compile("test_(pages|language)")
 MOST = 5 if FULL else 2
 """Of a test with more cases than this so many are run."""
 
-FEW = 2
+FEW = 1
 """The same in the modules of `COSTLY`."""
 
 
