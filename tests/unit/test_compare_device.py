@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -13,6 +14,7 @@ from bubblescope import BubblescopeError, Timeline
 from bubblescope.analysis.device_measures import NAMES, PARTS
 from bubblescope.analysis.gate import condition, judge
 from bubblescope.model.budget import BUDGET_SCHEMA, HIDDEN, STEP_SCHEMA, Use
+from bubblescope.model.provenance import ONE_STEP, Contents
 from bubblescope.render.text.compare import Comparison
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
@@ -198,6 +200,62 @@ def test_without_steps_captures_are_compared(stepped):
         "the largest change: host late: in operators (+14.00 ms a rank)."
     )
     assert "whole capture" in str(found)
+
+
+def inferred(run, **how):
+    """Return the run as one of whose tasks something was told by other things than their names."""
+    return Timeline(
+        run.tasks, run.ranks, msgspec.structs.replace(run.run, inferred=how), **run.tables
+    )
+
+
+def held(run, **counts):
+    """Return the run with what its traces are said to hold."""
+    content = Contents(path="a", host="node", process=1, counts=counts)
+    return Timeline(
+        run.tasks, run.ranks, msgspec.structs.replace(run.run, contents=(content,)), **run.tables
+    )
+
+
+def test_a_step_that_nothing_marks_is_no_step():
+    run = inferred(devices(USUAL), step=ONE_STEP)
+    found = Comparison.of(run, run)
+    assert (found.captures, codes(found)) == (True, ["no-steps"])
+
+
+@pytest.mark.parametrize(
+    ("kernels", "said"),
+    [
+        (1000, "B is 7.00 % slower than A"),
+        (1009, "B is 7.00 % slower than A"),
+        (1100, "Which run is faster is not known: without steps, captures are compared as a whole"),
+    ],
+)
+def test_captures_of_different_work_say_nothing_of_speed(kernels, said):
+    before = held(devices(USUAL, stepped=False), kernels=1000, calls=5)
+    after = devices(longer(USUAL, HOST_OPERATOR=7), stepped=False)
+    found = Comparison.of(before, held(after, kernels=kernels, calls=2000))
+    assert found.headline().startswith(said)
+    assert "the capture takes 107.0 ms instead of 100.0 ms" in found.headline()
+
+
+def test_what_was_not_recorded_between_captures_is_no_time_of_a_run():
+    """A process that was traced twice: an hour between is in none of its parts, nor in their sum."""
+    whole = devices(USUAL, USUAL, stepped=False)
+    hour = 3600 * 10**9
+    late = pl.when(pl.col("start_ns") >= 100 * MS).then(hour).otherwise(0)
+    apart = whole.budget.with_columns(pl.col("start_ns", "end_ns") + late)
+    twice = Timeline(whole.tasks, whole.ranks, whole.run, **{**whole.tables, "budget": apart})
+    found = Comparison.of(whole, twice)
+    assert found.find("device", "step").after == 200 * MS
+    assert changes(found) == {}
+
+
+def test_passes_without_stages_that_only_structure_tells_have_no_causes_of_bubbles():
+    run = devices(USUAL, USUAL, tasks=data_parallel().with_columns(stage=pl.lit(None, pl.Int32)))
+    found = Comparison.of(*[inferred(run, kind="FSDP's ranges")] * 2)
+    assert not found.pipelined
+    assert not found.group("cause")
 
 
 # Noise --------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import bubblescope
 from bubblescope import Timeline
+from bubblescope.analysis.device_budget import between_captures
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.inside_tasks import FasterKernels, spent_inside
@@ -81,6 +82,29 @@ def test_one_device_takes_its_step_less_what_goes():
     assert run.without(Use.COMMUNICATION).predicted_ns == 90
     assert run.without("communication", "copy").predicted_ns == 88  # 87.5
     assert run.without("event_wait").saved_ns == 0
+
+
+def test_what_lies_between_captures_of_a_process_is_no_error_of_the_method():
+    """Of a step that consists of two captures, an hour apart, nobody knows what was in between."""
+    hour, late = 3600 * 10**9, pl.col("start_ns") >= 1080
+    budget = ONE.budget.with_columns(
+        pl.col("start_ns", "end_ns") + pl.when(late).then(hour).otherwise(0)
+    )
+    times = pl.DataFrame(
+        {"rank": 0, "step": [4], "start_ns": [1000], "end_ns": [1210 + hour], "open": [True]},
+        ONE.step_times.schema,
+    )
+    apart = Timeline(
+        NO_TASKS,
+        ONE.ranks,
+        budget=budget.filter(pl.col("step") < 6).with_columns(step=pl.lit(4, pl.Int32)),
+        step_times=times,
+    )
+    missed = between_captures(apart.budget, "rank", "step")
+    assert missed.rows() == [(0, 4, hour)]
+    run = DeviceWhatIf(apart)
+    assert (run.step_ns, run.host_never_late().error) == (210, 0)
+    assert between_captures(ONE.budget, "rank", "step").height == 0
 
 
 def test_a_host_that_keeps_ahead_pays_for_no_calls_and_at_most_the_latency_of_launches():

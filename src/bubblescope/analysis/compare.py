@@ -45,6 +45,11 @@ GROUPS: Final = ("overall", "cause", "kind", "stage", "rank")
 """What measures of tasks are of, in the order in which they are shown."""
 
 
+_WORK: Final = ("kernels", "copies", "fills")
+_ALIKE: Final = 0.01
+"""Share by which two captures of the same work may differ in how many operations they hold."""
+
+
 class Difference(NamedTuple):
     """Something that the runs do not have in common, such as the schedule."""
 
@@ -120,6 +125,12 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
     def captures(self) -> bool:
         """Whether the captures were compared as a whole, since not both runs have steps."""
         return not self.pipelined and self.after.steps == (None,)
+
+    @property
+    def alike(self) -> bool:
+        """Whether both runs' traces hold about as much work of devices, as far as they say."""
+        before, after = map(_work, self.runs)
+        return abs(after - before) <= _ALIKE * max(before, after)
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step of each run."""
@@ -207,6 +218,12 @@ def _of_devices(
     keys = keys_of(was, now).filter(pl.col("group").is_in(groups))
     found += changes(keys, was, now, _place)
     return (one.side, other.side), found, notes + missing
+
+
+def _work(run: Timeline) -> int:
+    """Count the kernels, copies and fills that a run's traces hold; 0 where they do not say."""
+    held = (content.counts.get(what, 0) for content in run.run.contents for what in _WORK)
+    return sum(held)
 
 
 def _no_pipelines(before: StepMeasures, after: StepMeasures) -> list[Notice]:

@@ -6,9 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 import polars as pl
 
+from bubblescope.model import intervals
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, WHOLE_GRAPH, Use
+from bubblescope.model.ordering import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -223,6 +226,30 @@ def _details(details: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 def _most_first(details: pl.DataFrame) -> pl.DataFrame:
     return details.sort("spent_ns", *_SORT, descending=[True, False, False, False])
+
+
+def between_captures(table: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """Return how long nothing was recorded of a rank, between its first operation and its last.
+
+    A process may be traced several times; what its devices did in between nobody knows.
+
+    Args:
+        table: As `Timeline.budget`.
+        by: Columns of it by which to tell times apart: rank, and perhaps step.
+
+    Returns:
+        Frame with these columns and missed_ns; without rows where nothing is missed.
+    """
+    rows = in_order(table.select(*by, "start_ns", "end_ns"), *by, "start_ns")
+    start, end, group = intervals.columns(rows, *by)
+    reached = intervals.reached_ns(end, group)
+    missed = np.where(reached == intervals.NEVER, 0, np.maximum(start - reached, 0))
+    return (
+        rows.select(*by, missed_ns=pl.Series(missed, dtype=pl.Int64))
+        .filter(pl.col("missed_ns") > 0)
+        .group_by(by)
+        .agg(pl.col("missed_ns").sum())
+    )
 
 
 def budget(timeline: Timeline) -> Budget | None:

@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from bubblescope.analysis.changes import UNSTEPPED, Measured
-from bubblescope.analysis.device_budget import LABELS
+from bubblescope.analysis.device_budget import LABELS, between_captures
 from bubblescope.model.budget import BUDGET_SCHEMA, BUSY, HIDDEN, HOST, IDLE, Use
+from bubblescope.model.provenance import ONE_STEP
 from bubblescope.model.timeline import Timeline
 
 STEP: Final = "step"
@@ -88,7 +89,7 @@ class DeviceMeasures(NamedTuple):
 
 def has_steps(timeline: Timeline) -> bool:
     """Return whether it is known when the steps of a run's devices began."""
-    return timeline.step_times.height > 0
+    return timeline.step_times.height > 0 and timeline.run.inferred.get("step") != ONE_STEP
 
 
 def as_one_step(timeline: Timeline) -> Timeline:
@@ -125,9 +126,9 @@ def device_measures(timeline: Timeline) -> DeviceMeasures | None:
         .agg(ranks=pl.col("devices").sum())
         .sort("step")
     )
-    lengths = kept.group_by("step").agg(
-        part=(pl.col("end_ns") - pl.col("start_ns")).sum(), whole=pl.len()
-    )
+    recorded = kept.join(between_captures(budget, "rank", "step"), on=["rank", "step"], how="left")
+    length = pl.col("end_ns") - pl.col("start_ns") - pl.col("missed_ns").fill_null(0)
+    lengths = recorded.group_by("step").agg(part=length.sum(), whole=pl.len())
     frames = [_named(lengths, group, STEP) for group in ("device", "overall")] + [
         _spent(spent, ranks),
         _by_rank(spent, devices, kept),

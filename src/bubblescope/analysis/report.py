@@ -130,6 +130,11 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             return None
         return untold(self.timeline.run, some=self.overview.kernels_told)
 
+    @property
+    def of_devices(self) -> bool:
+        """Whether it is about what devices did: the run is no pipeline, and the traces tell."""
+        return self.budget is not None and not self.study.pipelined
+
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step."""
         return [pictured(self.timeline, max_steps=1)] if len(self.timeline) else []
@@ -200,7 +205,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
     def _why_dict(self) -> dict[str, Any] | None:
         ledger = self.study.ledger
-        if ledger is None:
+        if ledger is None or self.of_devices:
             return None
         return {
             "causes": ledger.totals().to_dicts(),

@@ -24,6 +24,7 @@ from bubblescope.analysis.pipeline_phase import (
 )
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
+from bubblescope.analysis.study import may_be_pipeline
 from bubblescope.model import intervals, units
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.ordering import in_order
@@ -112,6 +113,8 @@ def step_measures(label: str, whole: Timeline, also: Sequence[Plan] = ()) -> Ste
     recognition = recognise(timeline, also)
     if recognition is not None and recognition.devices == 1:
         return task_measures(whole, recognition.microbatches * recognition.rounds)
+    if timeline.budget.height and not may_be_pipeline(timeline.run, recognition):
+        return task_measures(whole)
     bubbles = bubble_rates(timeline)
     phase = pipeline_phase(timeline.tasks)
     causes, why, slow = _causes(timeline, recognition, phase["step"].unique().sort().to_list())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.idle.slow_ranks import SlowRank
     from bubblescope.model.progress import Progress
+    from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -33,8 +34,7 @@ class Study(msgspec.Struct, frozen=True):
         ideal: A perfect run of that schedule; None if there is none.
         bubbles: Its bubble rates.
         ledger: Why its ranks were idle; None if they share no clock or it has no pipeline tasks.
-        pipelined: Whether the run may be a pipeline: whether it is not known to run whole models on
-            devices. Passes that only the trace's structure tells, without stages, are no sign of one.
+        pipelined: Whether the run may be a pipeline, as `may_be_pipeline` has it.
     """
 
     recognition: Recognition | None
@@ -83,11 +83,18 @@ def study(
         found = ledger(timeline, recognition)
     else:
         found = ledger_in_turn(timeline, recognition, explained=explained)
+    pipelined = found is not None and may_be_pipeline(timeline.run, recognition)
+    return Study(recognition, best, bubbles, found, pipelined)
+
+
+def may_be_pipeline(run: Run, recognition: Recognition | None) -> bool:
+    """Say whether a run may be a pipeline: whether it is not known to run whole models on devices.
+
+    Passes that only the trace's structure tells, without stages, are no sign of one.
+    """
     if recognition is not None:
-        pipelined = recognition.devices > 1
-    else:
-        pipelined = "kind" not in timeline.run.inferred
-    return Study(recognition, best, bubbles, found, pipelined and found is not None)
+        return recognition.devices > 1
+    return "kind" not in run.inferred
 
 
 def ledger_of(known: Study, timeline: Timeline) -> Ledger:

@@ -34,7 +34,7 @@ from bubblescope.analysis.schedule.ideal import Done, Ideal
 from bubblescope.analysis.schedule.observe import Seen, seen, stages_held
 from bubblescope.analysis.schedule.recognise import Followed, followed, telling_steps
 from bubblescope.analysis.step_lengths import closed, nexts
-from bubblescope.analysis.study import Study
+from bubblescope.analysis.study import Study, may_be_pipeline
 from bubblescope.analysis.wall_clock import WallClock, pipeline_phases, whole_steps
 from bubblescope.engine.remote_results import Held
 from bubblescope.model.cached_results import told
@@ -562,11 +562,7 @@ def _known(
 
 def _pipelined(pieces: Pieces, known: Known | None, recognition: Recognition | None) -> bool:
     """Say whether a run may be a pipeline."""
-    if known is None:
-        return False
-    if recognition is None:
-        return "kind" not in pieces.run.inferred
-    return recognition.devices > 1
+    return known is not None and may_be_pipeline(pieces.run, recognition)
 
 
 def _ledger(

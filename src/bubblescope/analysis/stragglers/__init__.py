@@ -59,6 +59,10 @@ class Slowdown(msgspec.Struct, frozen=True, eq=False):
     per_step: Array
 
 
+_LEAST_NS: Final = 1.0
+"""What steps have to be slower by for anything to explain it: less is what rounding leaves."""
+
+
 class Explained(msgspec.Struct, frozen=True):
     """How much of the slowdown some operations explain, judged in two ways.
 
@@ -85,8 +89,9 @@ class Explained(msgspec.Struct, frozen=True):
         """Compare the lengths of steps, each array s long."""
         means = [float(lengths.mean()) for lengths in (original, ideal, removed, added)]
         whole = means[0] - means[1]
-        shares = ((means[0] - means[2]) / whole, (means[3] - means[1]) / whole) if whole else ()
-        return cls(*map(round, means), *(shares or (None, None)))
+        explained = (means[0] - means[2], means[3] - means[1])
+        shares = [share / whole if abs(whole) >= _LEAST_NS else None for share in explained]
+        return cls(*map(round, means), *shares)
 
 
 class Stragglers(msgspec.Struct, frozen=True, eq=False):

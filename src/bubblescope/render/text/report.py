@@ -61,7 +61,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         if self.budget is not None:
             parts.append(device_section(self.budget, limit))
         parts.append(utilization_section(self.utilization))
-        if self.budget is not None and not self.study.pipelined:
+        if self.budget is not None and self.of_devices:
             parts += [self._lanes(limit), steps_section(self.budget, limit)]
             parts += [self._kinds()] if self.overview.tasks else []
         elif self.overview.tasks and not self.bubbles.per_rank:
@@ -87,7 +87,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
 
     def headline(self) -> str:
         """Return schedule, size and bubble rate in one line."""
-        if self.budget is not None and not self.study.pipelined:
+        if self.budget is not None and self.of_devices:
             return ", ".join(
                 [*counted(self.timeline, self.overview), headline(self.budget.overall)]
             )
