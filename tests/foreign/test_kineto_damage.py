@@ -200,6 +200,15 @@ def test_a_trace_without_events_has_no_tasks_and_says_what_to_do(tmp_path):
     assert "record_function" in codes(timeline)["no-pipeline-ranges"].message
 
 
+def test_calls_of_a_device_that_did_nothing_tell_that_its_work_was_lost(tmp_path):
+    trace = Trace()
+    for at in range(100, 200, 10):
+        trace.event("cuda_runtime", "cudaLaunchKernel", at, at + 5, correlation=at)
+    timeline = load(trace.text(), tmp_path)
+    assert not len(timeline)
+    assert "10 calls of a device's runtime" in codes(timeline)["no-device-work"].message
+
+
 def test_ranges_without_work_are_no_tasks(tmp_path):
     trace = Trace()
     trace.range("PP:0F0", 100, 200)

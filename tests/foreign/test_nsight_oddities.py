@@ -355,6 +355,41 @@ def test_pages_of_unified_memory_are_moved_by_no_call(tmp_path: Path) -> None:
     assert copies == {"DtoH unified", "HtoD unified", "DtoD unified", "HtoD"}
 
 
+US = 1000
+
+
+@pytest.mark.parametrize(
+    ("around", "use", "detail"),
+    [
+        (None, "host_system", "read"),
+        ("train_step", "host_system", "read"),
+        ("aten::mul", "host_operator", "aten::mul"),
+        ("Dataloader", "host_data", "Dataloader"),
+    ],
+)
+@pytest.mark.parametrize("form", ["sqlite", "parquetdir"])
+def test_what_the_launching_thread_waited_for_in_the_system_is_told(
+    tmp_path: Path, around: str | None, use: str, detail: str, form: str
+) -> None:
+    """Where nothing says more. Other threads' calls, and those of under 10 us, say nothing."""
+    export = Export()
+    process = export.process(7)
+    process.kernel(100 * US, 200 * US, at=50 * US)
+    process.system_call("read", 190 * US, 480 * US)
+    process.system_call("poll", 0, 900 * US, thread=5)
+    for at in range(485, 500):
+        process.system_call("munmap", at * US, at * US + 900)
+    if around is not None:
+        process.range(around, 60 * US, 503 * US)
+    process.kernel(510 * US, 600 * US, at=505 * US)
+    if form == "sqlite":
+        timeline = load(export, tmp_path)
+    else:
+        timeline = sources.load(export.write_parquet_dir(tmp_path / "one"))
+    late = timeline.budget.filter(pl.col("use").cast(pl.String).str.starts_with("host"))
+    assert late.select("use", "detail", "spent_ns").rows() == [(use, detail, 305 * US)]
+
+
 @pytest.mark.parametrize(
     ("kind", "remedy"),
     [

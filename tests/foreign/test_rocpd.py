@@ -174,6 +174,20 @@ def test_copies_that_were_asked_for_and_not_recorded_are_counted(tmp_path):
     assert codes(one(process, tmp_path)) == {}
 
 
+@pytest.mark.parametrize(("copied", "use"), [(False, "untraced"), (True, "host_after_sync")])
+def test_while_a_copy_that_was_not_recorded_may_be_under_way_the_host_is_not_late(
+    tmp_path, copied, use
+):
+    process = Process(7)
+    process.kernel(1_000, 100_000, at=10)
+    process.launch(90_000, name="hipMemcpy", lasts=400_000)
+    process.kernel(500_010, 600_000, at=500_000)
+    if copied:
+        process.copy(600_100, 600_200, at=600_050, source=0)
+    idle = one(process, tmp_path).budget.filter(pl.col("detail") == "hipMemcpy")
+    assert idle.select("use", "spent_ns").rows() == [(use, 400_000)]
+
+
 def test_of_calls_with_one_stack_id_hips_is_the_launch(tmp_path):
     process = Process(7)
     process.range("F0.0.0", 1000, 1100)

@@ -118,6 +118,20 @@ TABLES: dict[str, dict[str, str]] = {
         "INTEGER",
     )
     | {"text": "TEXT", "jsonText": "TEXT", "binaryData": "BLOB"},
+    "OSRT_API": dict.fromkeys(
+        [
+            "start",
+            "end",
+            "eventClass",
+            "globalTid",
+            "correlationId",
+            "nameId",
+            "returnValue",
+            "nestingLevel",
+            "callchainId",
+        ],
+        "INTEGER",
+    ),
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": dict.fromkeys(
         ["domainId", "schemaId", "idx", "flags", "type", "offset"], "INTEGER"
     )
@@ -373,6 +387,19 @@ class Process:
             returnValue=0,
         )
         return self.next_correlation
+
+    def system_call(self, name: str, start: int, end: int, *, thread: int = 0) -> None:
+        """Add a call of the operating system."""
+        self.export._add(
+            "OSRT_API",
+            start=start,
+            end=end,
+            eventClass=27,
+            globalTid=self.thread(thread),
+            nameId=self.export.string(name),
+            returnValue=0,
+            callchainId=0,
+        )
 
     def work(
         self,

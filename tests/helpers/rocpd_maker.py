@@ -200,6 +200,7 @@ class Process:
         name: str = "hipLaunchKernel",
         category: str = "HIP_RUNTIME_API_EXT",
         stack: int | None = None,
+        lasts: int = 5,
     ) -> int:
         """Add an API call; return the id that what it launches has, too."""
         region = next(self._stacks)
@@ -208,7 +209,7 @@ class Process:
             "region",
             id=region,
             **self._where(thread),
-            **self._when(at, at + 5),
+            **self._when(at, at + lasts),
             name_id=self.string(name),
             event_id=self._event(category, stack),
         )

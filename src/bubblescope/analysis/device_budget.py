@@ -313,20 +313,23 @@ _WHY: Final = {
 }
 _OPTIONS: Final = {
     "kineto": {
-        Use.UNTRACED: "enable_cuda_sync_events=True in torch.profiler's experimental_config",
+        Use.UNTRACED: (
+            "enable_cuda_sync_events=True in torch.profiler's experimental_config, on NVIDIA's GPUs"
+        ),
         Use.HOST_UNKNOWN: "with_stack=True in torch.profiler",
         Use.UNLINKED: "ProfilerActivity.CPU and a warm-up step in torch.profiler's schedule",
     },
     "nsight": {
         Use.COMPUTE: "nsys profile --cuda-graph-trace=node",
         Use.UNTRACED: "nsys profile --cuda-event-trace=true --cuda-graph-trace=node",
-        Use.HOST_UNKNOWN: "torch.autograd.profiler.emit_nvtx() in the job",
+        Use.HOST_UNKNOWN: "nsys profile --trace=cuda,nvtx,osrt, and emit_nvtx() in the job",
         Use.UNLINKED: "an nsys capture that begins before the first launch",
     },
     "rocpd": {
         Use.HOST_UNKNOWN: (
             "torch.autograd.profiler.emit_nvtx() in the job and rocprofv3 --marker-trace"
         ),
+        Use.UNTRACED: "rocprofv3 --memory-copy-trace, for copies",
         Use.UNLINKED: "rocprofv3 --hip-runtime-trace",
     },
     "ascend": {
@@ -425,10 +428,11 @@ LABELS: Final[dict[Use, str]] = {
     Use.HOST_GC: "host late: collecting garbage",
     Use.HOST_OPERATOR: "host late: in operators",
     Use.HOST_PYTHON: "host late: in Python",
+    Use.HOST_SYSTEM: "host late: in system calls",
     Use.HOST_UNKNOWN: "host late: the trace does not say why",
     Use.RANK_WAIT: "host waiting for other ranks",
     Use.LAUNCH_CALL: "launch calls on their way",
-    Use.LATENCY: "latency of launches",
+    Use.LATENCY: "starts of launched work",
     Use.EVENT_WAIT: "waiting for events of other streams",
     Use.PAGES: "until pages of unified memory moved",
     Use.UNTRACED: "waiting for what is not in the trace",
@@ -443,10 +447,11 @@ BRIEF: Final[dict[Use, str]] = {
     Use.HOST_GC: "host, collecting garbage",
     Use.HOST_OPERATOR: "host, in operators",
     Use.HOST_PYTHON: "host, in Python",
+    Use.HOST_SYSTEM: "host, in system calls",
     Use.HOST_UNKNOWN: "host, unknown",
     Use.RANK_WAIT: "host, waiting for other ranks",
     Use.LAUNCH_CALL: "launch calls",
-    Use.LATENCY: "latency",
+    Use.LATENCY: "starts of launched work",
     Use.EVENT_WAIT: "events of other streams",
     Use.PAGES: "pages of unified memory",
     Use.UNTRACED: "not in the trace",
@@ -458,7 +463,7 @@ REASONS: Final[dict[str, tuple[tuple[Use, ...], str]]] = {
     "host": (HOST, "the host launched late"),
     "ranks": ((Use.RANK_WAIT,), "hosts waited for other ranks"),
     "call": ((Use.LAUNCH_CALL,), "launch calls were on their way"),
-    "latency": ((Use.LATENCY,), "launches were still taking effect"),
+    "latency": ((Use.LATENCY,), "launched work was starting"),
     "event": ((Use.EVENT_WAIT,), "streams waited for events"),
     "pages": ((Use.PAGES,), "pages of unified memory were to be moved"),
     "untraced": ((Use.UNTRACED,), "work waited for what is not in the trace"),

@@ -5,7 +5,7 @@ much shorter. With h the time that goes, and c the exposed communication, of ran
 length s:
 
 * one device: s - h. Of a host that is never late, between that with h the time that it was late and
-  its calls took, and with the latency of launches in h too.
+  its calls took, and with the starts of launched work in h too.
 * several devices that communicate: exposed communication contains waiting for the slowest, and how
   much of it would be left is not known. Between max over r of (s - h - c), where nobody waits any more,
   or max s - the sum over r of h if that is longer (no path through the step loses more than goes on all

@@ -50,10 +50,11 @@ HOST: Final = {
 }
 """What the host did: `doing` is one of the codes below, `name` an index into `Capture.host_names`."""
 
-BLOCKED, ANNOTATED, EXCHANGE, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(8)
+BLOCKED, ANNOTATED, SYSTEM, EXCHANGE, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(9)
 """What a host may be doing: waiting in a call of the device's runtime, or, the later the more telling,
-something in an annotation, an exchange with other ranks, Python, an operator, loading data, an
-optimizer, or collecting garbage. An exchange may be under way while its thread does something else."""
+something in an annotation, a call of the operating system, an exchange with other ranks, Python, an
+operator, loading data, an optimizer, or collecting garbage. An exchange may be under way while its
+thread does something else."""
 
 WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""
@@ -111,6 +112,7 @@ class Capture(msgspec.Struct, frozen=True):
         copies: The sorts of copies: "HtoD pinned" and the like.
         host: Frame with the columns of `HOST`; empty if the trace does not say what the host did.
         host_names: Names of what it did.
+        unseen: Those of calls whose work on devices the trace does not show: copies that it left out.
         waits: Frame with the columns of `WAITS`; None if the trace would not show such waits.
         optimizer_kernels: Those of the numbers in `WORK` whose kernels only an optimizer runs.
         kernels: For each row of the work an index into `kernel_names`, null for copies that say no
@@ -127,6 +129,7 @@ class Capture(msgspec.Struct, frozen=True):
     copies: tuple[str, ...] = ()
     host: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST))
     host_names: tuple[str, ...] = ()
+    unseen: frozenset[str] = frozenset()
     waits: pl.DataFrame | None = None
     optimizer_kernels: tuple[int, ...] = ()
     kernels: pl.Series | None = None
@@ -216,21 +219,27 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
 
 
 def told_by_host(
-    blocked: pl.DataFrame, ranges: pl.DataFrame
+    blocked: pl.DataFrame, ranges: pl.DataFrame, system: pl.DataFrame | None = None
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Return what threads of the host did, with the columns of `HOST`, and the names in it.
 
     Args:
         blocked: Frame with process, thread, start_ns, end_ns and name of the calls that blocked.
         ranges: Frame with the columns of `RANGES`.
+        system: The same of calls of the operating system, if the trace shows them.
     """
-    every = pl.concat([blocked["name"], ranges["name"]]).drop_nulls().unique().sort().to_list()
+    calls = {BLOCKED: blocked} | ({} if system is None else {SYSTEM: system})
+    names = [frame["name"] for frame in (*calls.values(), ranges)]
+    every = pl.concat(names).drop_nulls().unique().sort().to_list()
     if not every:
         return pl.DataFrame(schema=HOST), ()
     numbers = {name: number for number, name in enumerate(every)}
-    waited = blocked.drop_nulls().with_columns(
-        doing=pl.lit(BLOCKED, pl.Int8),
-        name=pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32),
-    )
-    told = [waited.select(*HOST).cast(_NUMBERED), annotated(ranges, numbers)]
-    return pl.concat(told), tuple(every)
+    number = pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32)
+    told = [
+        frame.drop_nulls().select(
+            "process", "thread", "start_ns", "end_ns", doing=doing, name=number
+        )
+        for doing, frame in calls.items()
+    ]
+    told = [frame.select(*HOST).cast(_NUMBERED) for frame in told]
+    return pl.concat([*told, annotated(ranges, numbers)]), tuple(every)

@@ -27,6 +27,7 @@ from bubblescope.sources.capture import (
     OPERATOR,
     OPTIMIZER,
     PYTHON,
+    SYSTEM,
 )
 from bubblescope.sources.stretch_sums import CODE, Bulk, Parts
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _USE_OF: Final = {
     ANNOTATED: Use.HOST_UNKNOWN,
+    SYSTEM: Use.HOST_SYSTEM,
     EXCHANGE: Use.RANK_WAIT,
     PYTHON: Use.HOST_PYTHON,
     OPERATOR: Use.HOST_OPERATOR,
@@ -182,6 +184,11 @@ class Host:
         return np.array([awaits(name) for name in self._capture.host_names], bool)
 
     @cached_property
+    def _unseen(self) -> Mask:
+        """Which of `Capture.host_names` may have had devices do what the trace does not show."""
+        return np.array([name in self._capture.unseen for name in self._capture.host_names], bool)
+
+    @cached_property
     def _blocked(self) -> pl.DataFrame:
         """The calls in which threads were blocked."""
         return self._told.filter(doing=BLOCKED)
@@ -215,8 +222,9 @@ class Host:
         if (did.doing == EXCHANGE).any():
             mostly = _mostly(did, start[blocked], end[blocked])
             blocked = blocked[mostly.use != CODE[Use.RANK_WAIT]]
-        after_sync = np.full(len(blocked), CODE[Use.HOST_AFTER_SYNC])
-        yield _named(start[blocked], end[blocked], after_sync, call[blocked])
+        uses = np.full(len(blocked), CODE[Use.HOST_AFTER_SYNC])
+        uses[self._unseen[call[blocked]]] = CODE[Use.UNTRACED]
+        yield _named(start[blocked], end[blocked], uses, call[blocked])
         several = np.setdiff1d(did.changing(start, end), blocked)
         yield _mostly(did, start[several], end[several])
         # The thread did one thing all through every other stretch.

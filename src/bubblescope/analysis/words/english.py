@@ -29,9 +29,14 @@ DEVICE_ADVICE: Final = {
     Use.HOST_GC: "Collect garbage between steps only (gc.disable, gc.freeze, gc.collect).",
     Use.HOST_OPERATOR: (
         "Launch fewer, larger pieces of work: torch.compile, CUDA graphs, fused kernels, larger "
-        "micro-batches; and a free CPU core for each rank."
+        "micro-batches; and a free CPU core for each rank. What computes on the CPU is better on the "
+        "device, or ahead of the step."
     ),
     Use.HOST_PYTHON: "Keep Python off the critical path: torch.compile, CUDA graphs, less logging.",
+    Use.HOST_SYSTEM: (
+        "Look at what the call waits for: input (read, poll), a lock or another thread (futex, "
+        "pthread_cond_wait, such as Python's own lock), or memory (mmap, ioctl)."
+    ),
     Use.HOST_UNKNOWN: (
         "A trace with Python's stacks, or with ranges of NVTX, ROCTX or mstx, would show what the host "
         "does."
@@ -41,12 +46,17 @@ DEVICE_ADVICE: Final = {
         "receives ahead, or look for the rank that others wait for."
     ),
     Use.LAUNCH_CALL: "Fewer, larger kernels; CUDA graphs launch many with one call.",
-    Use.LATENCY: "Kernels are short beside the latency of a launch: CUDA graphs, fused kernels.",
+    Use.LATENCY: (
+        "A device takes some microseconds to start each kernel, launched just then or long before: "
+        "fewer, larger kernels (fusion); CUDA graphs start them sooner."
+    ),
     Use.EVENT_WAIT: "Look at which stream records the event, and whether the wait is needed.",
     Use.PAGES: (
         "Prefetch the memory that is used next (cudaMemPrefetchAsync), or keep it on the device."
     ),
-    Use.UNTRACED: "Look at what ran there: a CUDA graph, a host function, or work of another process.",
+    Use.UNTRACED: (
+        "Look at what ran there: a copy, a CUDA graph, a host function, or work of another process."
+    ),
     Use.UNLINKED: "Begin to trace earlier, and trace the calls of the runtime.",
 }
 """What to do about what a class of time costs."""
@@ -59,6 +69,7 @@ DEVICE_HEADLINES: Final = {
     Use.HOST_GC: "Collect garbage between steps only.",
     Use.HOST_OPERATOR: "Launch larger pieces of work.",
     Use.HOST_PYTHON: "Keep Python off the critical path.",
+    Use.HOST_SYSTEM: "Do not wait in system calls.",
     Use.HOST_UNKNOWN: "Find out what the host does.",
     Use.RANK_WAIT: "Do not wait for other ranks on the host.",
     Use.LAUNCH_CALL: "Launch fewer, larger kernels.",

@@ -592,6 +592,16 @@ def _no_tasks(traces: Sequence[_Trace]) -> Notice:
             known,
             known,
         )
+    calls = sum(trace.contents.counts.get("calls", 0) for trace in traces)
+    if calls and not any(trace.on_device for trace in traces):
+        return Notice(
+            "no-device-work",
+            f"the traces hold {calls:,} calls of a device's runtime, and nothing that a device did: "
+            "the profiler lost it, as where another tool traces the device too; trace again, with "
+            "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            calls,
+            calls,
+        )
     names = [shape for trace in traces for shape in trace.contents.names]
     said = (
         f"none of its {sum(shape.count for shape in names)} record_function ranges "

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.model.budget import LATENCY_NS
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.names.phase_words import AUTOGRAD_THREAD, OPTIMIZER_KERNEL
 from bubblescope.names.runtime_calls import Blocks, blocks
@@ -123,7 +124,8 @@ def read_export(
     if waits is not None:
         own = pl.lit(owner, pl.Int64)
         waits = waits.with_columns(pl.col("process").fill_null(own)).drop_nulls()
-    host, host_names = told_by_host(blocked, ranges)
+    system = _system_calls(tables, strings, launches["thread"].unique())
+    host, host_names = told_by_host(blocked, ranges, system)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
     capture, nccl = _with_nccl(
@@ -274,6 +276,34 @@ def _launches(tables: Tables, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
         pl.concat(blocked).sort("thread", "start_ns").join(named, left_on="nameId", right_on="id")
     )
     return launches, calls.select(*RANGES)
+
+
+def _system_calls(tables: Tables, strings: pl.DataFrame, threads: pl.Series) -> pl.DataFrame | None:
+    """Return long calls of the operating system of some threads, with the columns of `RANGES`.
+
+    None if the export shows none: they are traced unless `nsys profile --trace` leaves out `osrt`.
+    """
+    long = pl.col("end") - pl.col("start") >= LATENCY_NS
+    launching = pl.col("globalTid").is_in(threads.implode())
+
+    def shrink(piece: pl.DataFrame) -> pl.DataFrame:
+        return piece.filter(long & launching)
+
+    calls = tables.read("OSRT_API", ["start", "end", "globalTid", "nameId"], shrink)
+    if not calls.height:
+        return None
+    return (
+        calls.join(strings.select("id", name="value"), left_on="nameId", right_on="id")
+        .sort("globalTid", "start")
+        .select(
+            process=_process("globalTid"),
+            thread="globalTid",
+            start_ns="start",
+            end_ns="end",
+            name="name",
+        )
+        .select(*RANGES)
+    )
 
 
 def _waits(tables: Tables) -> pl.DataFrame | None:

@@ -14,6 +14,7 @@ EVENTS: Final = (
     "CUDA_GPU_MEMORY_USAGE_EVENTS",
     "GPU_METRICS",
     "NVTX_EVENTS",
+    "OSRT_API",
 )
 REPORTS: Final = (".nsys-rep", ".qdrep")
 """Endings of the reports that `nsys` exports from."""

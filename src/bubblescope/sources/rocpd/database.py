@@ -237,6 +237,7 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
     work = every.filter(sound)
     nodes = part.table("info_node", ["machine_id", "hostname"])
     machine, host = nodes.row(0) if nodes.height else ("", "")
+    copying = calls.clear() if copies.height else _copying(calls, events.strings)
     export = RocpdExport(
         path=str(part.path),
         host=host or machine or "unknown",
@@ -261,7 +262,7 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
         machine=machine or host,
         events=every.height,
         impossible=every.height - work.height,
-        copying=0 if copies.height else _copying(calls, events.strings),
+        copying=copying.height,
     )
     host, host_names = told_by_host(_blocked(calls, events.strings), ranges.select(*RANGES))
     numbers, titles = numbered_kernels(work["title"]) if named else (None, ())
@@ -273,6 +274,7 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
         copies=_COPY_SORTS,
         host=host,
         host_names=host_names,
+        unseen=frozenset(copying["string"]) if copying.height else frozenset(),
         kernels=numbers,
         kernel_names=titles,
         optimizer_kernels=optimizing,
@@ -280,10 +282,10 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
     return export, capture, Clues(ranges, pl.Series(dtype=pl.Int64))
 
 
-def _copying(calls: pl.DataFrame, strings: pl.DataFrame) -> int:
-    """Return how many calls copy memory."""
+def _copying(calls: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that copy memory, with their name as string."""
     names = strings.filter(pl.col("string").str.contains("^hipMemcpy"))
-    return int(calls["name_id"].is_in(names["id"].implode()).sum())
+    return calls.join(names, left_on="name_id", right_on="id")
 
 
 def _blocked(calls: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
