@@ -554,7 +554,10 @@ def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--interval", "0", "."], "0.1"),
+        (["--interval", "0", "."], "no number of seconds from 0.1 to 86,400"),
+        (["--interval", "nan", "."], "no number of seconds"),
+        (["--interval", "1e999", "."], "no number of seconds"),
+        (["--interval", "soon", "."], "no number of seconds"),
         ([], "Missing argument"),
     ],
 )

@@ -434,3 +434,10 @@ def _torch_order(kind, plan: Plan, rank: int, chunks: int, m: int) -> list[str]:
         # PyTorch 2.13 counts the last rank's forwards from 1, in the plan only.
         kept = [one if "F" not in one else f"{rank}F{int(one.split('F')[1]) - 1}" for one in kept]
     return kept
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_plans_that_no_machine_could_hold_are_refused(name):
+    limits = {"memory": 4.0} if name == "zb-auto" else {}
+    with pytest.raises(ScheduleError, match="more than can be planned; ask for fewer"):
+        generate(name, 4, 10**15, **limits)

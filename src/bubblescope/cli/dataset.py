@@ -14,6 +14,7 @@ from bubblescope.cli.console import Bar, err, out
 from bubblescope.cli.dataset_levels import is_large, kept_for, make, measure_steps
 from bubblescope.cli.help_conventions import example
 from bubblescope.cli.option_sections import Sectioned
+from bubblescope.cli.option_types import seconds
 from bubblescope.cli.reading import paths_argument, reading
 from bubblescope.cli.worker_options import chosen
 from bubblescope.datasets.batches import BATCH, input_of
@@ -74,7 +75,7 @@ _OF_READERS: Final = frozenset({"steps", "ranks", "clock"})
 )
 @click.option(
     "--watch",
-    type=click.FloatRange(min=0, min_open=True),
+    type=seconds(0.1),
     metavar="SECONDS",
     help="Look again every so many seconds, until interrupted, and add what is new: traces that have "
     "not grown since the last look.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -49,6 +50,24 @@ def _numbers(text: str) -> list[range]:
     if not all(chosen) or not chosen:
         raise ValueError(f"{text!r} is not like 3 or 2:5 or 0,4:6")
     return chosen
+
+
+_DAY: Final = 86_400.0
+
+
+def seconds(least: float) -> Parsed:
+    """Return the type of options that are a time in seconds, of a day at most."""
+
+    def read(text: str) -> float:
+        try:
+            time = float(text)
+        except ValueError:
+            time = math.nan
+        if not least <= time <= _DAY:
+            raise ValueError(f"{text!r} is no number of seconds from {least:g} to {_DAY:,.0f}")
+        return time
+
+    return Parsed("seconds", read)
 
 
 NUMBERS: Final = Parsed("numbers", _numbers)

@@ -15,6 +15,7 @@ from bubblescope.analysis.live import RunningJob
 from bubblescope.cli.closed_pipes import unread
 from bubblescope.cli.console import err, out
 from bubblescope.cli.help_conventions import example
+from bubblescope.cli.option_types import seconds
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.recording.follow import Tail
 from bubblescope.render.text.watch import heading, lines_above, picture, rates_line, whole_line
@@ -27,7 +28,7 @@ _FEWEST: Final = 4
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=seconds(0.1),
     metavar="SECONDS",
     default=1.0,
     show_default=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import warnings
@@ -200,6 +201,7 @@ def _begin(memory: int | None, asking: int) -> None:
     if memory is not None:
         import resource  # noqa: PLC0415  POSIX only, and reading without a limit must work everywhere
 
+        memory = min(memory, sys.maxsize)  # beyond which no process has any
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     prepare()
 

@@ -258,6 +258,10 @@ def named(name: str) -> Schedule:
     return SCHEDULES[found]
 
 
+MOST_OPERATIONS: Final = 1 << 25
+"""Forwards and backwards of a plan: more would take more memory than most machines have."""
+
+
 def generate(
     name: str,
     devices: int,
@@ -288,6 +292,11 @@ def generate(
     if devices < 1 or microbatches < 1:
         raise ScheduleError(
             f"{name} needs at least one device and one micro-batch, not {devices} and {microbatches}"
+        )
+    if 2 * devices * microbatches * (chunks or 1) > MOST_OPERATIONS:
+        raise ScheduleError(
+            f"{name} with so many devices, micro-batches and chunks has over {MOST_OPERATIONS:,} "
+            "operations, more than can be planned; ask for fewer"
         )
     if schedule.searched:
         limit = {"zb-1p": float(devices), "zb-2p": 2.0 * devices}.get(name, memory)
