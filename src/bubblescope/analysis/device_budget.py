@@ -322,7 +322,9 @@ _OPTIONS: Final = {
     "nsight": {
         Use.COMPUTE: "nsys profile --cuda-graph-trace=node",
         Use.UNTRACED: "nsys profile --cuda-event-trace=true --cuda-graph-trace=node",
-        Use.HOST_UNKNOWN: "nsys profile --trace=cuda,nvtx,osrt, and emit_nvtx() in the job",
+        Use.HOST_UNKNOWN: (
+            "torch.autograd.profiler.emit_nvtx() in the job, or --trace=cuda,nvtx,osrt if it waits"
+        ),
         Use.UNLINKED: "an nsys capture that begins before the first launch",
     },
     "rocpd": {
