@@ -137,7 +137,7 @@ function table({ title, of, changes }: ChangeTable): HTMLElement {
         element(
           "tr",
           { class: doubt(change) },
-          element("th", { scope: "row" }, nameOf(change.name)),
+          element("th", { scope: "row" }, change.group === "detail" ? change.name : nameOf(change.name)),
           ...[change.before, change.after, change.rise, change.relative].map((text) =>
             element("td", { class: "number" }, text),
           ),
@@ -195,7 +195,7 @@ export function changeText(tasks: Tasks, task: number): string {
 export function pairText({ step, other }: Pair): string {
   if (step === null || other === null) return t("B begins where A does");
   return step === other
-    ? t("step {step} begins at once in both", { step })
+    ? t("step {step} begins at the same moment in both", { step })
     : t("B's step {other} begins with A's step {step}", { other, step });
 }
 

@@ -156,7 +156,7 @@ function usual(head: Head, { tasks }: Data, index: number): string | null {
   const middle = usualLength(head.spread)(tasks.kind[index]!, tasks.stage[index]!);
   if (isNaN(middle)) return null;
   const ratio = (tasks.end[index]! - tasks.start[index]!) / middle;
-  return t("{time}; this is {ratio} of it", { time: duration(middle), ratio: ratio.toFixed(2) });
+  return t("{time}; this is {ratio} times it", { time: duration(middle), ratio: ratio.toFixed(2) });
 }
 
 export function sinceStep(head: Head, step: number, time: number): string | null {

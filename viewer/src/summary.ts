@@ -4,7 +4,7 @@ import { idleOf, type Data, type Head, type Remedy, type Spread } from "./data";
 import { button, either, element, shape, shortened } from "./dom";
 import { blend } from "./raster";
 import { duration, percent } from "./units";
-import { gain, rates, RATES } from "./verdict";
+import { gain, ofDevices, rates, RATES } from "./verdict";
 import { causes } from "./why";
 import { nameOf, t } from "./words";
 
@@ -24,10 +24,10 @@ export function summary(
     "section",
     { class: "summary", "aria-label": t("summary of the run") },
     ...remedies(head, show),
-    section(t("Bubble rates"), "", rates(head, RATES)),
+    ...(ofDevices(head) ? [] : [section(t("Bubble rates"), "", rates(head, RATES))]),
     ...(head.causes.some(({ share }) => share > 0) ? [section(t("Idle because of"), "", ...causes(head))] : []),
     ...ranks(head, go),
-    ...cells(head, data, go),
+    ...(ofDevices(head) ? [] : cells(head, data, go)),
     ...spreads(head),
     ...(head.warnings.length
       ? [
@@ -64,7 +64,13 @@ function remedies(head: Head, go: (remedy: Remedy) => void): HTMLElement[] {
       element("td", {}, show, element("p", {}, [remedy.evidence, remedy.advice].join(" ").trim())),
     );
   });
-  return [section(t("What would help"), t("a step, if only this is done"), element("table", {}, ...rows))];
+  return [
+    section(
+      t("What would help"),
+      t("a step: what doing this alone saves, or what is lost to it"),
+      element("table", {}, ...rows),
+    ),
+  ];
 }
 
 /** How much each rank was idle, the idlest first where they are many. */
@@ -93,7 +99,7 @@ function ranks(head: Head, go: (rank: number, step: null) => void): HTMLElement[
     bar.addEventListener("keydown", (event) => event.key === "Enter" && go(index, null));
     return bar;
   });
-  const devices = head.ranks.some(({ idle }) => idle !== null);
+  const devices = ofDevices(head);
   const hint =
     known.length > shown.length
       ? t("the {shown} idlest of {count}", { shown: shown.length, count: known.length })

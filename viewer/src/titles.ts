@@ -243,7 +243,8 @@ function drawOtherRun(
   context.fillStyle = theme.dim;
   const before = context.measureText(`${titleOf(head, head.ranks[row.rank]!)} `).width;
   context.fillText("B", 10 + before, y);
-  if (!rates || gutter < RATED) return;
+  // Of B, how long its devices were idle is not on the page: its bubbles are no share to set beside A's.
+  if (!rates || gutter < RATED || head.ranks[row.rank]!.idle !== null) return;
   context.textAlign = "right";
   context.fillStyle = theme.text;
   context.fillText(shortRate({ rates, idle: null }), rateRight(gutter), y);

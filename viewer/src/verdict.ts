@@ -37,7 +37,9 @@ export function verdict(head: Head, go: (remedy: Remedy) => void, more: () => vo
 /** One large number, and the others by their definitions. */
 function idle(head: Head): HTMLElement {
   const { share, error, share_of: of, said } = head.verdict;
-  const others = RATES.filter((name) => head.overall[name] !== null && !(name === "makespan" && share !== null));
+  const others = ofDevices(head)
+    ? []
+    : RATES.filter((name) => head.overall[name] !== null && !(name === "makespan" && share !== null));
   return element(
     "div",
     { class: "idle" },
@@ -92,10 +94,15 @@ function sentence(head: Head, remedy: Remedy, go: (remedy: Remedy) => void): HTM
   return made;
 }
 
-/** "−102 ms" where that would be saved, "170 ms" where so much is spent. */
+/** Whether devices run whole models: what idles there are they, and no pipeline has bubbles. */
+export function ofDevices(head: Head): boolean {
+  return head.ranks.some(({ idle }) => idle !== null);
+}
+
+/** "−102 ms" where that would be saved, "170 ms lost" where so much is lost to it. */
 export function gain({ saved, spent }: Pick<Remedy, "saved" | "spent">): string {
   if (saved !== null) return saved > 0 ? `−${brief(saved)}` : "0 ms";
-  return spent === null ? "" : brief(spent);
+  return spent === null ? "" : t("{time} lost", { time: brief(spent) });
 }
 
 /** What was recognised, and what did not follow it. */

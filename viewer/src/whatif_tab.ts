@@ -163,7 +163,11 @@ function ready(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
     syncs.push(() => show.setAttribute("aria-pressed", String(whatifs.text === answer.asked)));
     return row;
   });
-  const none = element("p", { class: "hint" }, t("The run is too large for answers to be ready."));
+  const none = element(
+    "p",
+    { class: "hint" },
+    t("No answer is ready: nothing that was tried saves time, or the run is too large to try all."),
+  );
   if (!rows.length) return element("section", { class: "ready" }, none);
   const head = [t("a step"), t("a micro-batch"), t("with"), t("needs"), ""].map((name) =>
     element("th", { scope: "col" }, name),

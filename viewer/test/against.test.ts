@@ -133,7 +133,7 @@ describe("B laid on A", () => {
   });
 
   test("in words", () => {
-    expect(pairText({ step: 3, other: 3, shift: 0, end: 9 })).toBe("step 3 begins at once in both");
+    expect(pairText({ step: 3, other: 3, shift: 0, end: 9 })).toBe("step 3 begins at the same moment in both");
     expect(pairText({ step: 3, other: 90, shift: 0, end: 9 })).toBe("B's step 90 begins with A's step 3");
     expect(pairText({ step: null, other: null, shift: 0, end: 9 })).toBe("B begins where A does");
   });

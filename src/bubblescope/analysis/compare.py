@@ -132,6 +132,11 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
         before, after = map(_work, self.runs)
         return abs(after - before) <= _ALIKE * max(before, after)
 
+    @property
+    def comparable(self) -> bool:
+        """Whether the lengths of steps, or of captures of about as much work, tell who is faster."""
+        return not self.captures or self.alike
+
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step of each run."""
         return [pictured(run, max_steps=1) for run in self.runs if len(run)]

@@ -51,7 +51,7 @@ def against_of(against: Against, ranks: pl.DataFrame, origin_ns: int) -> schema.
     return schema.Against(
         sides=[schema.Side(label=cut(label, _LABEL), said=said_of(side)) for label, side in sides],
         headline=headline(comparison),
-        step=_change(step) if step else None,
+        step=_change(step) if step and comparison.comparable else None,
         ranked=_ranked(comparison),
         tables=[
             schema.ChangeTable(title=title, of=of, changes=[_change(one) for one in changes])

@@ -211,6 +211,7 @@ class Outline(NamedTuple):
     def of(cls, view: View, title: str | None = None, *, kernels: bool = False) -> Outline:
         """Take what the page shows of a view; arguments as of `PageData.of`."""
         timeline, study, against = view.timeline, view.study, view.against
+        pipelined = view.devices is None  # else devices run whole models, which have no bubbles
         ranks = ordered_ranks(timeline).with_row_index("position")
         ran = kernels_of(timeline, ranks) if kernels else no_kernels()
         # Work before the first task, as of a warm-up, is shown too.
@@ -246,9 +247,11 @@ class Outline(NamedTuple):
             error=study.bubbles.overall.makespan_error,
             pairs=None if against is None else against.pairing.tasks,
             answers=could,
-            gaps=gaps_of(study.ledger, ranks),
+            gaps=gaps_of(study.ledger if pipelined else None, ranks),
             links=view.links,
-            phases=phase_columns(view.phases, ranks, origin_ns),
+            phases=phase_columns(
+                view.phases if pipelined else view.phases.clear(), ranks, origin_ns
+            ),
             cells=cells_of(study.bubbles, ranks, steps),
             samples=counted.table,
             kernels=ran.table,

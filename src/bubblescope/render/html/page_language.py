@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _SENTENCES: Final = frozenset(
     (
-        *("said", "share_of", "headline", "evidence", "advice", "meaning", "definition"),
+        *("said", "share_of", "headline", "evidence", "advice", "meaning", "definitions"),
         *("change", "needs", "best_if", "detail", "how", "way", "reason"),
         *("facts", "schedule", "departures", "differs", "noise", "notes", "warnings", "no_kernels"),
     )
 )
-"""Fields of a head that are sentences, or lists of them."""
+"""Fields of a head that are sentences, or lists or tables of them."""
 
 
 def spoken(head: Head) -> Any:
@@ -36,5 +36,7 @@ def _spoken(value: Any, *, sentence: bool = False) -> Any:
     if isinstance(value, list):
         return [_spoken(one, sentence=sentence) for one in value]
     if isinstance(value, dict):
-        return {key: _spoken(one, sentence=key in _SENTENCES) for key, one in value.items()}
+        return {
+            key: _spoken(one, sentence=sentence or key in _SENTENCES) for key, one in value.items()
+        }
     return value

@@ -108,7 +108,10 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             *(cut(notice.message, _TEXT) for notice in (*run.warnings, *bubbles.notices)),
             *_other_run(view),
         ],
-        "causes": _causes(known.ledger, view.verdict.shares) if known.ledger else [],
+        # Devices that run whole models have no bubbles: why they idle is the verdict's.
+        "causes": _causes(known.ledger, view.verdict.shares)
+        if known.ledger and view.devices is None
+        else [],
         "opening": opening(steps),
         "spread": msgspec.convert(view.spread.to_dicts(), prepared(list[schema.Spread])),
     }

@@ -35,7 +35,7 @@ def headline(comparison: Comparison) -> str:
     times = f"{what} takes {units.duration(_ns(step.after))}"
     if not step.difference:
         return f"B is as fast as A: {times} in both."
-    if comparison.captures and not comparison.alike:
+    if not comparison.comparable:
         return (
             "Which run is faster is not known: without steps, captures are compared as a whole, and "
             f"these hold different amounts of work; {times} instead of "
