@@ -483,13 +483,15 @@ def main_reason(spending: Spending) -> tuple[str, int]:
     return key, sums[key]
 
 
-_LAUNCHING: Final = (*(use for use in HOST if use not in (Use.HOST_DATA, Use.HOST_GC)),)
+_ELSEWHERE: Final = (Use.HOST_DATA, Use.HOST_GC, Use.HOST_SYSTEM)
+"""What keeps a host from launching that is no work of the job's own code."""
+_LAUNCHING: Final = (*(use for use in HOST if use not in _ELSEWHERE),)
 _COMPUTE_BOUND: Final = 0.8
 """Share of compute from which on nothing else is to blame."""
 
 
 def bound(spending: Spending) -> str:
-    """Return what a run is bound by: compute, launch, data, gc, communication, copy or waiting.
+    """Return what a run is bound by: compute, launch, data, gc, system, communication, copy, waiting.
 
     It is "graph" where graphs of which the traces do not tell what ran in them decide about compute.
     """
@@ -501,6 +503,7 @@ def bound(spending: Spending) -> str:
         "launch": sum(idle.get(use, 0) for use in (*_LAUNCHING, Use.LAUNCH_CALL, Use.LATENCY)),
         "data": idle.get(Use.HOST_DATA, 0),
         "gc": idle.get(Use.HOST_GC, 0),
+        "system": idle.get(Use.HOST_SYSTEM, 0),
         "communication": spending.communication_exposed_ns + idle.get(Use.RANK_WAIT, 0),
         "copy": spending.copy_exposed_ns + idle.get(Use.PAGES, 0),
         "waiting": sum(idle.get(use, 0) for use in (Use.EVENT_WAIT, Use.UNTRACED, Use.UNLINKED)),

@@ -368,6 +368,7 @@ BOUNDS: Final = {
     "launch": "Launch-bound",
     "data": "Waiting for the data loader",
     "gc": "Held up by Python's garbage collection",
+    "system": "Held up in calls of the operating system",
     "communication": "Communication-bound",
     "copy": "Copy-bound",
     "waiting": "Waiting for what the trace does not show",
