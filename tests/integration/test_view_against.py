@@ -119,7 +119,8 @@ class TestLaidOnEachOther:
             ]
             assert begins[0] == begins[1]
             assert (
-                f"step {step} begins at the same moment in both" in page.locator("aside.legend").inner_text()
+                f"step {step} begins at the same moment in both"
+                in page.locator("aside.legend").inner_text()
             )
 
     def test_what_is_drawn_on_the_way_is_what_a_page_opened_there_draws(self, opened, runs):

@@ -26,6 +26,8 @@ from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import inside, kernels_of
 from bubblescope.render.layout import TOUCHING_NS, ordered_ranks, short_label
 from bubblescope.render.picture import svg
+from bubblescope.schedules import generate
+from bubblescope.schedules.simulate import Costs, simulate
 from device_exports import kineto, nsight
 from device_maker import Mode, make
 from page_tables import columns
@@ -195,6 +197,22 @@ class TestRows:
         for _, row in table.group_by("stream", "row", maintain_order=True):
             assert (row["start"][1:] >= row["end"][:-1]).all()
         assert table["cut"].max() <= TOUCHING_NS
+
+
+def test_devices_that_run_whole_models_have_no_causes_of_bubbles():
+    """Why they idle is what their budget says, as in the terminal."""
+    run = simulate(generate("1f1b", 1, 2), Costs(10, 10, 10))
+    late = pl.when(pl.col("microbatch") == 1).then(7).otherwise(0)
+    tasks = run.tasks.with_columns(pl.col("start_ns", "end_ns") + late)
+    spent = {"rank": 0, "device": 0, "step": 0, "start_ns": 0, "end_ns": 67, "spent_ns": 67}
+    budget = pl.DataFrame([{**spent, "use": "compute"}])
+
+    def causes(run: Timeline) -> list[float]:
+        head = json.loads(element(html.render(View.of(run)), "head"))
+        return [cause["share"] for cause in head["causes"] if cause["share"]]
+
+    assert causes(Timeline(tasks, run.ranks, run.run)) == [1.0]
+    assert causes(Timeline(tasks, run.ranks, run.run, budget=budget)) == []
 
 
 class TestSums:

@@ -235,21 +235,21 @@ def between_captures(table: pl.DataFrame, *by: str) -> pl.DataFrame:
 
     Args:
         table: As `Timeline.budget`.
-        by: Columns of it by which to tell times apart: rank, and perhaps step.
+        by: Columns of it by which to tell times apart: rank, and perhaps device or step. Of steps, what
+            lies between two counts for neither.
 
     Returns:
         Frame with these columns and missed_ns; without rows where nothing is missed.
     """
-    rows = in_order(table.select(*by, "start_ns", "end_ns"), *by, "start_ns")
-    start, end, group = intervals.columns(rows, *by)
+    place = [name for name in by if name != "step"]
+    rows = in_order(table.select(*place, "step", "start_ns", "end_ns"), *place, "start_ns")
+    start, end, group = intervals.columns(rows, *place)
     reached = intervals.reached_ns(end, group)
     missed = np.where(reached == intervals.NEVER, 0, np.maximum(start - reached, 0))
-    return (
-        rows.select(*by, missed_ns=pl.Series(missed, dtype=pl.Int64))
-        .filter(pl.col("missed_ns") > 0)
-        .group_by(by)
-        .agg(pl.col("missed_ns").sum())
-    )
+    known = rows.with_columns(missed_ns=pl.Series(missed, dtype=pl.Int64))
+    if "step" in by:
+        known = known.filter(pl.col("step").eq_missing(pl.col("step").shift(1)))
+    return known.filter(pl.col("missed_ns") > 0).group_by(by).agg(pl.col("missed_ns").sum())
 
 
 def budget(timeline: Timeline) -> Budget | None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.device_budget import Budget, Spending
     from bubblescope.analysis.idle.ledger import Ledger
-    from bubblescope.analysis.idle.shares import Shares
     from bubblescope.analysis.rank_standing import Alike
     from bubblescope.analysis.rates import BubbleRates, Rates
     from bubblescope.analysis.study import Study
@@ -108,10 +107,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             *(cut(notice.message, _TEXT) for notice in (*run.warnings, *bubbles.notices)),
             *_other_run(view),
         ],
-        # Devices that run whole models have no bubbles: why they idle is the verdict's.
-        "causes": _causes(known.ledger, view.verdict.shares)
-        if known.ledger and view.devices is None
-        else [],
+        "causes": _causes(known.ledger, view) if known.ledger else [],
         "opening": opening(steps),
         "spread": msgspec.convert(view.spread.to_dicts(), prepared(list[schema.Spread])),
     }
@@ -221,8 +217,11 @@ def _spent(timeline: Timeline) -> dict[str, int]:
     return dict(spent.iter_rows())
 
 
-def _causes(ledger: Ledger, costs: Shares | None) -> list[schema.Cause]:
-    told = {row["cause"]: row for row in ledger.totals().iter_rows(named=True)}
+def _causes(ledger: Ledger, view: View) -> list[schema.Cause]:
+    """Return the causes, with nothing of them where devices run whole models, which have no bubbles."""
+    costs = view.verdict.shares
+    totals = ledger.totals() if view.devices is None else ledger.totals().clear()
+    told = {row["cause"]: row for row in totals.iter_rows(named=True)}
     saved = {one.cause: max(0, one.last_ns) for one in costs.shares} if costs else {}
     parts = max(1, ledger.table.select("rank", "step").n_unique())
     return [
