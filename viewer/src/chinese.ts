@@ -29,6 +29,7 @@ export const CHINESE = {
     "slow 后面要写任务时长是同类的多少倍，例如 slow>1.3",
   "{field} wants a length of time, such as {field}>5ms": "{field} 后面要写时长，例如 {field}>5ms",
   "{share} idle": "空闲 {share}",
+  "{share} idle of {time}": "{time} 中空闲 {share}",
   "{least} to {most}": "{least} 至 {most}",
   "{count} more": "还有 {count} 条",
   "{sentence}.": "{sentence}。",

@@ -24,6 +24,11 @@ export function coordinates(rank: Pick<Rank, (typeof DIMENSIONS)[number]>): stri
   return known.length ? known.join(", ") : null;
 }
 
+/** Whether idle time has causes: there are none of what was never idle, nor of devices that run whole models. */
+export function hasCauses({ causes }: Pick<Head, "causes">): boolean {
+  return causes.some(({ share }) => share > 0);
+}
+
 /** How much of its time a rank was idle: by its bubbles, or its devices where the run is no pipeline; null if unknown. */
 export function idleOf({ idle, rates }: Pick<Rank, "idle" | "rates">): number | null {
   return idle ?? rates?.makespan ?? null;

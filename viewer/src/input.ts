@@ -1,3 +1,4 @@
+import { hasCauses } from "./data";
 // Pointer, wheel and keys.
 
 import type { App } from "./app";
@@ -385,7 +386,7 @@ function keys(app: App): void {
     ",": () => app.finding.nextFound(-1),
     i: () => app.arranging.toggleOverlays(),
     o: () => app.head.overlays.length && app.arranging.nextAbove(),
-    c: () => app.head.causes.length && app.change({ causes: !app.state.causes }),
+    c: () => hasCauses(app.head) && app.change({ causes: !app.state.causes }),
     l: () => app.arranging.nextArrows(),
     b: () => app.arranging.nextMode(),
     h: () => app.change({ launches: !app.state.launches }),

@@ -126,12 +126,16 @@ function arrow(context: CanvasRenderingContext2D, view: View, left: number): voi
 /**
  * How much of a step was idle: bubbles of a pipeline, else the time of devices; empty where that is not known.
  *
- * Bubbles are a share of the pipeline phase, which may be shorter than the step: ranks receive and wait around it.
+ * Bubbles are a share of the pipeline phase, which may be shorter than the step: ranks receive and wait around it. What
+ * devices idle is a share of the time up to the next step, which may be longer.
  */
 export function idleIn({ start, end, phase, makespan, error, idle }: Step): string {
-  if (idle !== null) return t("{share} idle", { share: percent(idle) });
+  const whole = phase === null || duration(phase) === duration(end - start);
+  if (idle !== null) {
+    const share = percent(idle);
+    return whole ? t("{share} idle", { share }) : t("{share} idle of {time}", { share, time: duration(phase) });
+  }
   if (makespan === null) return "";
   const rate = uncertain(makespan, error);
-  const whole = phase === null || duration(phase) === duration(end - start);
   return whole ? t("bubble {rate}", { rate }) : t("bubble {rate} of {time}", { rate, time: duration(phase) });
 }

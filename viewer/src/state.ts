@@ -2,6 +2,7 @@
 
 import { MODES, modes, type Mode } from "./colour";
 import type { Head } from "./data";
+import { hasCauses } from "./data";
 import { foldedAtFirst } from "./folding";
 import {
   arrangement,
@@ -53,7 +54,7 @@ export function initial(head: Head): State {
   return {
     arranged: arrangement(head),
     mode: head.against ? "change" : "kind",
-    causes: head.causes.length > 0 && !head.against, // their colours are too near those of changes
+    causes: hasCauses(head) && !head.against, // their colours are too near those of changes
     phases: !head.against,
     launches: false,
     arrows: "selected",
@@ -155,7 +156,7 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
     state.mode,
   );
   for (const flag of FLAGS) if (["true", "false"].includes(text(flag))) state[flag] = text(flag) === "true";
-  state.causes &&= head.causes.length > 0;
+  state.causes &&= hasCauses(head);
   state.arrows = one("arrows", ARROWS, state.arrows);
   state.theme = one("theme", THEMES, state.theme);
   state.language = one("language", LANGUAGES, state.language);

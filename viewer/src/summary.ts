@@ -1,6 +1,6 @@
 // The run in numbers and plots: bubble rates by their names, ranks, how long tasks take, ranks by steps.
 
-import { idleOf, type Data, type Head, type Remedy, type Spread } from "./data";
+import { hasCauses, idleOf, type Data, type Head, type Remedy, type Spread } from "./data";
 import { button, either, element, shape, shortened } from "./dom";
 import { blend } from "./raster";
 import { duration, percent } from "./units";
@@ -25,7 +25,7 @@ export function summary(
     { class: "summary", "aria-label": t("summary of the run") },
     ...remedies(head, show),
     ...(ofDevices(head) ? [] : [section(t("Bubble rates"), "", rates(head, RATES))]),
-    ...(head.causes.some(({ share }) => share > 0) ? [section(t("Idle because of"), "", ...causes(head))] : []),
+    ...(hasCauses(head) ? [section(t("Idle because of"), "", ...causes(head))] : []),
     ...ranks(head, go),
     ...(ofDevices(head) ? [] : cells(head, data, go)),
     ...spreads(head),

@@ -1,3 +1,4 @@
+import { hasCauses } from "./data";
 // The controls above the lanes. They show the state and ask for another; they keep none of their own.
 
 import type { App } from "./app";
@@ -102,7 +103,7 @@ export class Toolbar {
       element("span", { class: "field" }, this.search, this.completions, this.found),
       this.steps(),
       labelled(t("colour by"), this.colour),
-      ...(head.causes.length
+      ...(hasCauses(head)
         ? [
             this.toggle(
               t("causes"),

@@ -14,6 +14,8 @@ describe("how much of a step was idle", () => {
   });
   it("is that of the devices where there is no pipeline", () => {
     expect(idleIn({ ...STEP, phase: null, makespan: null, idle: 0.5 })).toBe("50.00 % idle");
+    expect(idleIn({ ...STEP, makespan: null, idle: 0.5 })).toBe("50.00 % idle");
+    expect(idleIn({ ...STEP, phase: 9_000_000, makespan: null, idle: 0.5 })).toBe("50.00 % idle of 9.000 ms");
   });
   it("is not said where it is not known", () => {
     expect(idleIn({ ...STEP, makespan: null })).toBe("");

@@ -356,7 +356,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step, from its first task to its last; `phase` is how long its pipeline phase takes.
 
     `makespan` is the share of that which is idle, and `error` how far it may be off because clocks
-    differ; `idle` is the share of the step that all devices were idle, as that of a rank.
+    differ; `idle` is the share of the step that all devices were idle, as that of a rank. Where that is
+    known, `phase` is how long devices were in the step, each up to the next one.
     """
 
     step: int

@@ -10,7 +10,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.causes import ADDED, MEANINGS, Cause
 from bubblescope.analysis.rates import DEFINITIONS
-from bubblescope.analysis.step_lengths import phase_lengths
+from bubblescope.analysis.step_lengths import device_lengths, phase_lengths
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.decoders import prepared
 from bubblescope.model.kinds import SHORT, Kind, Lane
@@ -298,7 +298,7 @@ def _steps(
     timeline: Timeline, bubbles: BubbleRates, origin_ns: int, devices: Budget | None
 ) -> list[schema.Step]:
     spans = step_spans(timeline.tasks, per_rank=False).sort("start_ns")
-    phases = phase_lengths(bubbles)
+    phases = phase_lengths(bubbles) if devices is None else device_lengths(timeline)
     return [
         schema.Step(
             step=step,

@@ -361,7 +361,7 @@ def _steps(found: Found, devices: Budget | None, origin_ns: int) -> list[schema.
                 step=row["step"],
                 start=row["start_ns"] - origin_ns,
                 end=row["end_ns"] - origin_ns,
-                phase=phases.get(row["step"]),
+                phase=phases.get(row["step"]) if devices is None else None,
                 makespan=None if rate is None else rate.makespan,
                 error=None if rate is None else rate.makespan_error,
                 idle=None if devices is None else idle_share(devices.per_step.get(row["step"])),
