@@ -22,6 +22,21 @@ VM = 1 << 48
 METRICS = VM | 1 << 32
 UTC = 1_750_000_000_000_000_000
 
+_CALLS = dict.fromkeys(
+    [
+        "start",
+        "end",
+        "eventClass",
+        "globalTid",
+        "correlationId",
+        "nameId",
+        "returnValue",
+        "callchainId",
+    ],
+    "INTEGER",
+)
+"""Columns of calls, of CUDA's runtime and of the operating system."""
+
 TABLES: dict[str, dict[str, str]] = {
     "CUPTI_ACTIVITY_KIND_KERNEL": dict.fromkeys(
         [
@@ -45,19 +60,7 @@ TABLES: dict[str, dict[str, str]] = {
         ],
         "INTEGER",
     ),
-    "CUPTI_ACTIVITY_KIND_RUNTIME": dict.fromkeys(
-        [
-            "start",
-            "end",
-            "eventClass",
-            "globalTid",
-            "correlationId",
-            "nameId",
-            "returnValue",
-            "callchainId",
-        ],
-        "INTEGER",
-    ),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": _CALLS,
     "CUPTI_ACTIVITY_KIND_MEMCPY": dict.fromkeys(
         [
             "start",
@@ -118,20 +121,7 @@ TABLES: dict[str, dict[str, str]] = {
         "INTEGER",
     )
     | {"text": "TEXT", "jsonText": "TEXT", "binaryData": "BLOB"},
-    "OSRT_API": dict.fromkeys(
-        [
-            "start",
-            "end",
-            "eventClass",
-            "globalTid",
-            "correlationId",
-            "nameId",
-            "returnValue",
-            "nestingLevel",
-            "callchainId",
-        ],
-        "INTEGER",
-    ),
+    "OSRT_API": {**_CALLS, "nestingLevel": "INTEGER"},
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": dict.fromkeys(
         ["domainId", "schemaId", "idx", "flags", "type", "offset"], "INTEGER"
     )

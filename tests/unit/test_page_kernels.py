@@ -204,15 +204,17 @@ def test_devices_that_run_whole_models_have_no_causes_of_bubbles():
     run = simulate(generate("1f1b", 1, 2), Costs(10, 10, 10))
     late = pl.when(pl.col("microbatch") == 1).then(7).otherwise(0)
     tasks = run.tasks.with_columns(pl.col("start_ns", "end_ns") + late)
-    spent = {"rank": 0, "device": 0, "step": 0, "start_ns": 0, "end_ns": 67, "spent_ns": 67}
-    budget = pl.DataFrame([{**spent, "use": "compute"}])
+    spent = {"rank": 0, "device": 0, "step": 0, "start_ns": 0, "end_ns": 90, "spent_ns": 90}
+    budget = pl.DataFrame([{**spent, "use": use} for use in ("compute", "copy_hidden")])
 
-    def causes(run: Timeline) -> list[float]:
+    def told(run: Timeline) -> tuple[list[float], int | None]:
+        """Return the shares of causes, and of what time the step's idle share is."""
         head = json.loads(element(html.render(View.of(run)), "head"))
-        return [cause["share"] for cause in head["causes"] if cause["share"]]
+        shares = [cause["share"] for cause in head["causes"] if cause["share"]]
+        return shares, head["steps"][0]["phase"]
 
-    assert causes(Timeline(tasks, run.ranks, run.run)) == [1.0]
-    assert causes(Timeline(tasks, run.ranks, run.run, budget=budget)) == []
+    assert told(Timeline(tasks, run.ranks, run.run)) == ([1.0], 67)
+    assert told(Timeline(tasks, run.ranks, run.run, budget=budget)) == ([], 90)
 
 
 class TestSums:

@@ -24,6 +24,11 @@ export function coordinates(rank: Pick<Rank, (typeof DIMENSIONS)[number]>): stri
   return known.length ? known.join(", ") : null;
 }
 
+/** Whether devices run whole models: what idles there are they, and no pipeline has bubbles. */
+export function ofDevices({ ranks }: Pick<Head, "ranks">): boolean {
+  return ranks.some(({ idle }) => idle !== null);
+}
+
 /** Whether idle time has causes: there are none of what was never idle, nor of devices that run whole models. */
 export function hasCauses({ causes }: Pick<Head, "causes">): boolean {
   return causes.some(({ share }) => share > 0);

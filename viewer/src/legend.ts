@@ -1,7 +1,7 @@
 // What the colours mean, with what a rank spends on each a step; a click shows only those.
 
 import type { Scheme } from "./colour";
-import type { Head, Pair } from "./data";
+import { ofDevices, type Head, type Pair } from "./data";
 import { rowFacts } from "./difference";
 import { button, element, swatch } from "./dom";
 import type { Theme } from "./theme";
@@ -68,7 +68,7 @@ function kinds(head: Head, told: Told, find: (query: string) => void): HTMLEleme
     return choice(blockOf(fill, told), text, kind?.spent ? [brief(kind.spent)] : [], `kind:${kind?.name}`, query, find);
   });
   // Where devices idle inside of tasks, these are not all busy.
-  const title = head.ranks.some(({ idle }) => idle !== null) ? t("In tasks") : t("Busy");
+  const title = ofDevices(head) ? t("In tasks") : t("Busy");
   return section(title, t("a step, per rank"), rows);
 }
 

@@ -1,10 +1,10 @@
 // The run in numbers and plots: bubble rates by their names, ranks, how long tasks take, ranks by steps.
 
-import { hasCauses, idleOf, type Data, type Head, type Remedy, type Spread } from "./data";
+import { hasCauses, idleOf, ofDevices, type Data, type Head, type Remedy, type Spread } from "./data";
 import { button, either, element, shape, shortened } from "./dom";
 import { blend } from "./raster";
 import { duration, percent } from "./units";
-import { gain, ofDevices, rates, RATES } from "./verdict";
+import { gain, rates, RATES } from "./verdict";
 import { causes } from "./why";
 import { nameOf, t } from "./words";
 

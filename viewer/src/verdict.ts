@@ -1,6 +1,6 @@
 // The head of the page: how much is idle, why, and what would help, that which saves most first.
 
-import type { Head, Remedy } from "./data";
+import { ofDevices, type Head, type Remedy } from "./data";
 import { button, element, shortened } from "./dom";
 import { causeSwatch } from "./why";
 import { brief, telling, uncertain } from "./units";
@@ -92,11 +92,6 @@ function sentence(head: Head, remedy: Remedy, go: (remedy: Remedy) => void): HTM
     element("span", { class: "said" }, element("b", {}, remedy.headline), ` ${remedy.evidence}`),
   );
   return made;
-}
-
-/** Whether devices run whole models: what idles there are they, and no pipeline has bubbles. */
-export function ofDevices(head: Head): boolean {
-  return head.ranks.some(({ idle }) => idle !== null);
 }
 
 /** "−102 ms" where that would be saved, "170 ms lost" where so much is lost to it. */

@@ -127,15 +127,10 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
         return not self.pipelined and self.after.steps == (None,)
 
     @property
-    def alike(self) -> bool:
-        """Whether both runs' traces hold about as much work of devices, as far as they say."""
-        before, after = map(_work, self.runs)
-        return abs(after - before) <= _ALIKE * max(before, after)
-
-    @property
     def comparable(self) -> bool:
         """Whether the lengths of steps, or of captures of about as much work, tell who is faster."""
-        return not self.captures or self.alike
+        before, after = map(_work, self.runs)
+        return not self.captures or abs(after - before) <= _ALIKE * max(before, after)
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step of each run."""

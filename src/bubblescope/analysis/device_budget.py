@@ -252,6 +252,19 @@ def between_captures(table: pl.DataFrame, *by: str) -> pl.DataFrame:
     return known.filter(pl.col("missed_ns") > 0).group_by(by).agg(pl.col("missed_ns").sum())
 
 
+def recorded(windows: pl.DataFrame, table: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """Return windows with recorded_ns: how long each is without what lies `between_captures`.
+
+    Args:
+        windows: Frame with start_ns, end_ns and the columns of `by`.
+        table: As `Timeline.budget`.
+        by: As of `between_captures`.
+    """
+    length = pl.col("end_ns") - pl.col("start_ns") - pl.col("missed_ns").fill_null(0)
+    found = windows.join(between_captures(table, *by), on=by, how="left", maintain_order="left")
+    return found.with_columns(recorded_ns=length).drop("missed_ns")
+
+
 def budget(timeline: Timeline) -> Budget | None:
     """Sum up what the devices of a run spent their time on.
 

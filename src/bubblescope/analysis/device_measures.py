@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from bubblescope.analysis.changes import UNSTEPPED, Measured
-from bubblescope.analysis.device_budget import LABELS, between_captures
+from bubblescope.analysis.device_budget import LABELS, recorded
 from bubblescope.model.budget import BUDGET_SCHEMA, BUSY, HIDDEN, HOST, IDLE, Use
 from bubblescope.model.provenance import ONE_STEP
 from bubblescope.model.timeline import Timeline
@@ -126,9 +126,11 @@ def device_measures(timeline: Timeline) -> DeviceMeasures | None:
         .agg(ranks=pl.col("devices").sum())
         .sort("step")
     )
-    recorded = kept.join(between_captures(budget, "rank", "step"), on=["rank", "step"], how="left")
-    length = pl.col("end_ns") - pl.col("start_ns") - pl.col("missed_ns").fill_null(0)
-    lengths = recorded.group_by("step").agg(part=length.sum(), whole=pl.len())
+    lengths = (
+        recorded(kept, budget, "rank", "step")
+        .group_by("step")
+        .agg(part=pl.col("recorded_ns").sum(), whole=pl.len())
+    )
     frames = [_named(lengths, group, STEP) for group in ("device", "overall")] + [
         _spent(spent, ranks),
         _by_rank(spent, devices, kept),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.device_budget import between_captures
+from bubblescope.analysis.device_budget import recorded
 from bubblescope.analysis.mfu import (
     CONVENTIONS,
     ModelError,
@@ -413,22 +413,16 @@ def _windows(timeline: Timeline, of_rank: dict[int, int]) -> tuple[pl.DataFrame,
     chosen = closed if closed.height else steps
     if chosen.height:
         spent = computing.group_by(_ON).agg(compute_ns=pl.col("spent_ns").sum())
-        recorded = pl.col("end_ns") - pl.col("start_ns") - pl.col("missed_ns").fill_null(0)
         windows = (
-            chosen.join(told, on="rank")
+            recorded(chosen, timeline.budget, *_ON)
+            .join(told, on="rank")
             .join(spent, on=_ON, how="left")
-            .join(between_captures(timeline.budget, *_ON), on=_ON, how="left")
-            .with_columns(device_ns=recorded * pl.col("devices"))
+            .with_columns(device_ns=pl.col("recorded_ns") * pl.col("devices"))
         )
         return windows.select(*_WINDOW), windows["step"].n_unique(), not closed.height
     place = ("rank", "device")
-    recorded = pl.col("end_ns") - pl.col("start_ns") - pl.col("missed_ns").fill_null(0)
-    lengths = (
-        timeline.budget.group_by(place)
-        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-        .join(between_captures(timeline.budget, *place), on=place, how="left")
-        .select(*place, device_ns=recorded)
-    )
+    extent = timeline.budget.group_by(place).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    lengths = recorded(extent, timeline.budget, *place).select(*place, device_ns="recorded_ns")
     windows = (
         lengths.group_by("rank")
         .agg(pl.col("device_ns").sum())

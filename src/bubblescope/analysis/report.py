@@ -131,9 +131,9 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         return untold(self.timeline.run, some=self.overview.kernels_told)
 
     @property
-    def of_devices(self) -> bool:
-        """Whether it is about what devices did: the run is no pipeline, and the traces tell."""
-        return self.budget is not None and not self.study.pipelined
+    def devices(self) -> Budget | None:
+        """What the devices did, where that is what it is about; None of what may be a pipeline."""
+        return None if self.study.pipelined else self.budget
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step."""
@@ -205,7 +205,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
     def _why_dict(self) -> dict[str, Any] | None:
         ledger = self.study.ledger
-        if ledger is None or self.of_devices:
+        if ledger is None or self.devices is not None:
             return None
         return {
             "causes": ledger.totals().to_dicts(),

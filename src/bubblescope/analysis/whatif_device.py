@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.device_budget import LABELS, between_captures, is_slow_call
+from bubblescope.analysis.device_budget import LABELS, is_slow_call, recorded
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
 from bubblescope.analysis.prediction import (
@@ -293,10 +293,8 @@ class DeviceWhatIf:
         known = times.filter(pl.col("step").is_in(self._steps["step"].implode()))
         if self.span == CAPTURE or not known.height:
             return 0.0
-        missed = between_captures(self._budget, "rank", "step")
-        known = known.join(missed, on=["rank", "step"], how="left")
-        length = pl.col("end_ns") - pl.col("start_ns") - pl.col("missed_ns").fill_null(0)
-        length = length.max().alias("of")
+        known = recorded(known, self._budget, "rank", "step")
+        length = pl.col("recorded_ns").max().alias("of")
         measured = float(known.group_by("step").agg(length)["of"].mean())  # type: ignore[arg-type]
         return abs(self.step_ns / measured - 1) if measured else 0.0
 

@@ -236,10 +236,10 @@ def told_by_host(
     numbers = {name: number for number, name in enumerate(every)}
     number = pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32)
     told = [
-        frame.drop_nulls().select(
-            "process", "thread", "start_ns", "end_ns", doing=doing, name=number
-        )
+        frame.drop_nulls()
+        .with_columns(doing=pl.lit(doing), name=number)
+        .select(*HOST)
+        .cast(_NUMBERED)
         for doing, frame in calls.items()
     ]
-    told = [frame.select(*HOST).cast(_NUMBERED) for frame in told]
     return pl.concat([*told, annotated(ranges, numbers)]), tuple(every)

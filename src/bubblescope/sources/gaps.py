@@ -186,7 +186,10 @@ class Host:
     @cached_property
     def _unseen(self) -> Mask:
         """Which of `Capture.host_names` may have had devices do what the trace does not show."""
-        return np.array([name in self._capture.unseen for name in self._capture.host_names], bool)
+        unseen, names = self._capture.unseen, self._capture.host_names
+        if not unseen:  # as in most traces, which may have a million names
+            return np.zeros(len(names), bool)
+        return np.array([name in unseen for name in names], bool)
 
     @cached_property
     def _blocked(self) -> pl.DataFrame:

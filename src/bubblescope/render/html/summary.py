@@ -220,8 +220,9 @@ def _spent(timeline: Timeline) -> dict[str, int]:
 def _causes(ledger: Ledger, view: View) -> list[schema.Cause]:
     """Return the causes, with nothing of them where devices run whole models, which have no bubbles."""
     costs = view.verdict.shares
-    totals = ledger.totals() if view.devices is None else ledger.totals().clear()
-    told = {row["cause"]: row for row in totals.iter_rows(named=True)}
+    told: dict[str, dict[str, Any]] = {}
+    if view.devices is None:
+        told = {row["cause"]: row for row in ledger.totals().iter_rows(named=True)}
     saved = {one.cause: max(0, one.last_ns) for one in costs.shares} if costs else {}
     parts = max(1, ledger.table.select("rank", "step").n_unique())
     return [

@@ -61,8 +61,8 @@ class Report(Face, report.Report, frozen=True, eq=False):
         if self.budget is not None:
             parts.append(device_section(self.budget, limit))
         parts.append(utilization_section(self.utilization))
-        if self.budget is not None and self.of_devices:
-            parts += [self._lanes(limit), steps_section(self.budget, limit)]
+        if self.devices is not None:
+            parts += [self._lanes(limit), steps_section(self.devices, limit)]
             parts += [self._kinds()] if self.overview.tasks else []
         elif self.overview.tasks and not self.bubbles.per_rank:
             parts += [self._lanes(limit), self._whole_step(), self._kinds(), _NO_PASSES]
@@ -87,9 +87,9 @@ class Report(Face, report.Report, frozen=True, eq=False):
 
     def headline(self) -> str:
         """Return schedule, size and bubble rate in one line."""
-        if self.budget is not None and self.of_devices:
+        if self.devices is not None:
             return ", ".join(
-                [*counted(self.timeline, self.overview), headline(self.budget.overall)]
+                [*counted(self.timeline, self.overview), headline(self.devices.overall)]
             )
         overall = self.bubbles.overall
         rate = units.percent(overall.span if overall.makespan is None else overall.makespan)

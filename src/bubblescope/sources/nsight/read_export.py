@@ -124,7 +124,7 @@ def read_export(
     if waits is not None:
         own = pl.lit(owner, pl.Int64)
         waits = waits.with_columns(pl.col("process").fill_null(own)).drop_nulls()
-    system = _system_calls(tables, strings, launches["thread"].unique())
+    system = _system_calls(tables, strings, launches["thread"])
     host, host_names = told_by_host(blocked, ranges, system)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
@@ -278,22 +278,27 @@ def _launches(tables: Tables, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
     return launches, calls.select(*RANGES)
 
 
-def _system_calls(tables: Tables, strings: pl.DataFrame, threads: pl.Series) -> pl.DataFrame | None:
+def _system_calls(
+    tables: Tables, strings: pl.DataFrame, launching: pl.Series
+) -> pl.DataFrame | None:
     """Return long calls of the operating system of some threads, with the columns of `RANGES`.
 
     None if the export shows none: they are traced unless `nsys profile --trace` leaves out `osrt`.
+
+    Args:
+        tables: The export's.
+        strings: Its texts.
+        launching: The thread of each launch.
     """
     long = pl.col("end") - pl.col("start") >= LATENCY_NS
-    launching = pl.col("globalTid").is_in(threads.implode())
-
-    def shrink(piece: pl.DataFrame) -> pl.DataFrame:
-        return piece.filter(long & launching)
-
-    calls = tables.read("OSRT_API", ["start", "end", "globalTid", "nameId"], shrink)
+    calls = tables.read(
+        "OSRT_API", ["start", "end", "globalTid", "nameId"], lambda piece: piece.filter(long)
+    )
     if not calls.height:
         return None
     return (
-        calls.join(strings.select("id", name="value"), left_on="nameId", right_on="id")
+        calls.filter(pl.col("globalTid").is_in(launching.unique().implode()))
+        .join(strings.select("id", name="value"), left_on="nameId", right_on="id")
         .sort("globalTid", "start")
         .select(
             process=_process("globalTid"),
