@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import bubblescope
 from bubblescope import sources
+from bubblescope.analysis.overview import Overview
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
 from bubblescope.model.provenance import Origin
@@ -52,7 +53,8 @@ def named(whose: list[str | None], origin: str = "native") -> Timeline:
 
 def head(run: Timeline) -> dict:
     """What the page's head is made of."""
-    return summary(View.of(run), run.ranks.with_row_index("position"), run.start_ns)
+    ranks = run.ranks.with_row_index("position")
+    return summary(View.of(run), Overview.of(run), ranks, run.start_ns)
 
 
 def test_readers_say_what_timed_their_tasks(tmp_path):

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 from rich.console import Console
 
 from bubblescope import Timeline
-from bubblescope.analysis.losses import losses
+from bubblescope.analysis.device_budget import Spent, budget, budget_of
+from bubblescope.analysis.losses import Lost, losses, losses_of
+from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.analysis.words import sentence
 from bubblescope.model.language import LANGUAGES
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.render.text.report import Report
 from bubblescope.render.text.why import Explanation
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 MS = 1_000_000
 
 
-def run(*spent: tuple[int | None, str, int, str | None]) -> Timeline:
-    """Return what one device did, one thing after another: step, class, time and detail of each."""
+def run(*spent: tuple[int | None, str, int, str | None], goes_on: Sequence[int] = ()) -> Timeline:
+    """Return what one device did, one thing after another: step, class, time and detail of each.
+
+    Args:
+        spent: What it did.
+        goes_on: Steps that go on when the recording ends.
+    """
     rows, at = [], 0
     for step, use, time_ns, detail in spent:
         rows.append((0, 0, step, at, at + time_ns, use, detail, time_ns))
@@ -28,7 +39,9 @@ def run(*spent: tuple[int | None, str, int, str | None]) -> Timeline:
     names = ["rank", "device", "step", "start_ns", "end_ns", "use", "detail", "spent_ns"]
     budget = pl.DataFrame(rows, schema=names, orient="row")
     steps = budget.drop_nulls("step").group_by("rank", "step", maintain_order=True)
-    times = steps.agg(pl.col("start_ns").min(), pl.col("end_ns").max(), open=False)
+    times = steps.agg(pl.col("start_ns").min(), pl.col("end_ns").max()).with_columns(
+        open=pl.col("step").is_in(list(goes_on))
+    )
     ranks = pl.DataFrame({"rank": [0], "host": "h"}, schema_overrides={"rank": pl.Int32})
     return Timeline(pl.DataFrame(schema=TASK_SCHEMA), ranks, budget=budget, step_times=times)
 
@@ -45,9 +58,50 @@ def test_the_verdict_is_of_the_steps_and_says_how_much_lies_outside_of_them():
     around = run((None, "host_python", 290 * MS, None), (None, "compute", 10 * MS, None), *step)
     found = said(around)
     assert "idle 40.0 %" in found["verdict", "device_in_steps"]
-    assert "75.0 % of the recording is in no step" in found["verdict", "device_in_steps"]
+    assert "75.0 % of the recording is in no whole step" in found["verdict", "device_in_steps"]
     assert losses(around, None).table["spent_ns"].sum() == 100 * MS
     assert ("verdict", "device") in said(run(*step))
+
+
+def test_a_step_that_goes_on_is_in_no_mean():
+    whole = [(step, use, ms * MS, "next") for step in (1, 2) for use, ms in PARTS.items()]
+    cut = run(*whole, (3, "compute", 50 * MS, None), (3, "copy", 8 * MS, "HtoD"), goes_on=[3])
+    found = said(cut)
+    assert "idle 40.0 %" in found["verdict", "device_in_steps"]
+    assert "22.5 % of the recording is in no whole step" in found["verdict", "device_in_steps"]
+    assert "40.00 ms a step and rank (40.00 %)" in found["verdict", "loss"]
+    # What would be saved is what is lost.
+    asked = DeviceWhatIf(cut)
+    assert asked.step_ns == 100 * MS
+    assert asked.step_ns - asked.without("host_data").predicted_ns == 40 * MS
+    assert losses(cut, None).table["spent_ns"].sum() == 200 * MS
+    # Of a run that has no other, it is all there is.
+    only = run(*whole[:2], goes_on=[1])
+    assert losses(only, None).table["spent_ns"].sum() == 100 * MS
+    assert "idle 40.0 %" in said(only)["verdict", "device"]
+    assert DeviceWhatIf(only).step_ns == 100 * MS
+
+
+PARTS = {"compute": 60, "host_data": 40}
+"""What a whole step is spent on, in milliseconds."""
+
+
+def test_parts_of_a_run_know_together_which_steps_go_on():
+    spent = [(step, use, ms * MS, "next") for step in (1, 2) for use, ms in PARTS.items()]
+    first, last = run(*spent, goes_on=[2]), run((3, "compute", 10 * MS, None), goes_on=[3])
+    both = Spent.joined([Spent.of(first), Spent.of(last)])
+    assert budget_of(both, first.run).in_steps.spending.total_ns == 100 * MS
+    lost = Lost.joined([Lost.of(first, None), Lost.of(last, None)])
+    assert losses_of(lost).table["spent_ns"].sum() == 100 * MS
+    assert losses_of(lost).devices == 1
+
+
+def test_how_long_a_step_is_does_not_grow_with_the_devices_of_a_rank():
+    one = run(*((1, use, ms * MS, None) for use, ms in PARTS.items()))
+    two = pl.concat([one.budget, one.budget.with_columns(device=pl.lit(1, pl.Int32))])
+    tasks = pl.DataFrame(schema=TASK_SCHEMA)
+    pair = Timeline(tasks, one.ranks, budget=two, step_times=one.step_times)
+    assert budget(pair).lengths_ns == budget(one).lengths_ns == {1: 100 * MS}
 
 
 def test_without_steps_all_of_the_recording_is_meant():

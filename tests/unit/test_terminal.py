@@ -15,10 +15,13 @@ from rich.console import Console
 from rich.segment import Segment
 
 from bubblescope import Timeline
+from bubblescope.analysis.overview import Overview
+from bubblescope.analysis.view import View
 from bubblescope.cli import cli
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline import KIND_DTYPE
+from bubblescope.render.html.summary import summary
 from bubblescope.render.palette import UNKNOWN_GROUND
 from bubblescope.render.picture.sampling import IDLE, apportioned
 from bubblescope.render.text.lanes import LANES, LETTERS, Lanes
@@ -218,6 +221,29 @@ def test_the_step_is_one_of_median_length_on_all_ranks():
     assert found.said == "step 0, of median length · 300 ns"
     assert (found.start_ns, found.end_ns) == (0, 300)
     assert lanes(Timeline(tasks.with_columns(step=None))).said == "9.001 µs"
+
+
+def of_steps(*rows: tuple[int, int, int, str]) -> Timeline:
+    """Return tasks of one rank: step, start, end and lane of each."""
+    frame = pl.DataFrame(rows, schema=["step", "start_ns", "end_ns", "lane"], orient="row")
+    kind = (
+        pl.when(pl.col("lane") == "comm").then(pl.lit("recv_forward")).otherwise(pl.lit("forward"))
+    )
+    return Timeline(frame.with_columns(kind=kind, rank=0, name=pl.lit("x")))
+
+
+def test_a_receive_ahead_of_all_else_is_no_beginning_and_the_page_begins_there_too():
+    run = of_steps(
+        *((1, 0, 100, "comm"), (1, 90, 200, "compute"), (1, 200, 230, "comm")),
+        *((2, 100, 310, "comm"), (2, 300, 400, "compute")),
+        *((3, 400, 500, "compute"),),
+    )
+    found = lanes(run)
+    assert found.said == "step 3, of median length · 100 ns"
+    steps = summary(View.of(run), Overview.of(run), run.ranks.with_row_index("position"), 0)
+    assert [(one.start, one.end) for one in steps["steps"]] == [(90, 230), (300, 400), (400, 500)]
+    assert steps["steps"][steps["opening"]].step == 3
+    assert lanes(of_steps((1, 0, 100, "comm"), (2, 100, 200, "compute"))).start_ns == 100
 
 
 def test_what_other_steps_run_meanwhile_is_not_shown_as_idle():

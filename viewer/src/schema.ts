@@ -293,7 +293,7 @@ export interface Group {
   ranks: number[];
 }
 
-/** One step, from its first task to its last; `phase` is how long its pipeline phase takes. `makespan` is the share of that which is idle, and `error` how far it may be off because clocks differ; `idle` is the share of the step that all devices were idle, as that of a rank. Where that is known, `phase` is how long devices were in the step, each up to the next one. */
+/** One step, from its first task to its last; of devices that run whole models, to the next one. What communicates ahead of all other tasks is no beginning. `phase` is how long its pipeline phase takes, `makespan` the share of that which is idle, and `error` how far it may be off because clocks differ. Of devices that run whole models `phase` is how long they were in the step, the mean, and `idle` the share of it that all were idle, as that of a rank. */
 export interface Step {
   step: number;
   start: number;

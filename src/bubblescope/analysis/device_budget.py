@@ -95,7 +95,7 @@ def is_slow_call() -> pl.Expr:
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """What the devices of a run spent its steps on; of a run without steps, all their time.
+    """What the devices of a run spent its steps on, by the rows that `in_steps` chooses.
 
     Attributes:
         spending: The sums.
@@ -116,11 +116,12 @@ class Budget(msgspec.Struct, frozen=True):
         per_rank: Rank -> the same of its devices.
         per_rank_step: (rank, step) -> the same in the step.
         per_step: Step -> the same over all ranks.
+        lengths_ns: Step -> how long it is, the mean over devices.
         open_steps: Those whose end was not recorded.
         details: Frame with use, detail, role, spent_ns and count, most first: what each class of time
             over the run consists of. `count` is that of rows, which are gaps where these are long.
         outside_steps_ns: What lies in no step, over all devices; null if there are no steps.
-        in_steps: What lies in steps, or all of it if there are none.
+        in_steps: What lies in whole steps, as `in_steps` has it.
         undecided: Time of which the traces do not tell what it was spent on; see `undecided`.
     """
 
@@ -128,11 +129,17 @@ class Budget(msgspec.Struct, frozen=True):
     per_rank: dict[int, Spending]
     per_rank_step: dict[tuple[int, int], Spending]
     per_step: dict[int, Spending]
+    lengths_ns: dict[int, int]
     open_steps: frozenset[tuple[int, int]]
     details: pl.DataFrame
     outside_steps_ns: int | None
     in_steps: Steps
     undecided: list[dict[str, Any]]
+
+    @property
+    def left_out_ns(self) -> int:
+        """What is not `in_steps`, over all devices."""
+        return self.overall.total_ns - self.in_steps.spending.total_ns
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return plain values for each rank."""
@@ -167,36 +174,39 @@ class Spent(msgspec.Struct, frozen=True):
     """What devices spent time on; of several parts of a run, it adds up.
 
     Attributes:
-        by_step: Frame with rank, step, use, spent_ns and graphs_ns, as of `Spending`.
-        details: Frame with use, detail, role, stepped (whether it lies in steps) and what of these adds
-            up, as of `Steps.details`.
+        by_step: Frame with rank, step, ended, as `with_ended` has it, use, spent_ns and graphs_ns, as
+            of `Spending`.
+        details: Frame with use, detail, role, ended and what of these adds up, as of `Steps.details`.
+        devices: Frame with rank, step and device: which devices did anything in which step.
         open_steps: Those whose end was not recorded, as rank and step.
         stepped: Whether steps of devices are known.
     """
 
     by_step: pl.DataFrame
     details: pl.DataFrame
+    devices: pl.DataFrame
     open_steps: frozenset[tuple[int, int]]
     stepped: bool
 
     @classmethod
     def of(cls, timeline: Timeline) -> Self:
         """Sum up a timeline's budget."""
-        table, spent = timeline.budget, pl.col("spent_ns").sum()
+        table, spent = with_ended(timeline.budget, timeline.step_times), pl.col("spent_ns").sum()
         graphs = (pl.col("use") == Use.COMPUTE.value) & (pl.col("detail") == WHOLE_GRAPH)
         long = is_slow_call()
         started = timeline.step_times.filter(pl.col("open")).select("rank", "step").rows()
         return cls(
-            table.group_by("rank", "step", "use").agg(
+            table.group_by(*_PLACE, "use").agg(
                 spent, graphs_ns=pl.col("spent_ns").filter(graphs).sum()
             ),
-            table.group_by(*_SORT, stepped=pl.col("step").is_not_null()).agg(
+            table.group_by(*_SORT, "ended").agg(
                 spent,
                 count=pl.len().cast(pl.UInt32),
                 slow_ns=pl.col("spent_ns").filter(long).sum(),
                 slow=long.sum().cast(pl.UInt32),
                 longest_ns=pl.col("spent_ns").filter(long).max().fill_null(0),
             ),
+            table.select("rank", "step", "device").unique(),
             frozenset(started),
             timeline.step_times.height > 0,
         )
@@ -207,13 +217,42 @@ class Spent(msgspec.Struct, frozen=True):
         by_step = pl.concat([part.by_step for part in parts])
         details = pl.concat([part.details for part in parts])
         return cls(
-            by_step.group_by("rank", "step", "use").agg(pl.col("spent_ns", "graphs_ns").sum()),
-            _details(details, "stepped"),
+            by_step.group_by(*_PLACE, "use").agg(pl.col("spent_ns", "graphs_ns").sum()),
+            _details(details, "ended"),
+            pl.concat([part.devices for part in parts]).unique(),
             frozenset().union(*(part.open_steps for part in parts)),
             any(part.stepped for part in parts),
         )
 
 
+def with_ended(table: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return a budget with ended: whether the end of the step was recorded; null of what is in none.
+
+    Args:
+        table: As `Timeline.budget`.
+        steps: As `Timeline.step_times`.
+    """
+    place = ("rank", "step")
+    unfinished = steps.filter("open").select(*place, ended=pl.lit(value=False))
+    ended = pl.when(pl.col("step").is_not_null()).then(pl.col("ended").fill_null(value=True))
+    found = table.join(unfinished, on=place, how="left", maintain_order="left")
+    return found.with_columns(ended=ended)
+
+
+def in_steps(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows in whole steps; if there are none, those in any step, or else all.
+
+    Args:
+        rows: Frame with ended, as `with_ended` has it.
+    """
+    for ended in (True, False):
+        found = rows.filter(ended=ended)
+        if found.height:
+            return found
+    return rows
+
+
+_PLACE: Final = ("rank", "step", "ended")
 _SORT: Final = ("use", "detail", "role")
 
 
@@ -287,22 +326,22 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
     steps = table.drop_nulls("step")
     overall = _spending(table)[()]
     within = _spending(steps).get((), Spending.of({}))
-    in_steps = (
-        Steps(within, _most_first(_details(spent.details.filter("stepped"))))
-        if steps.height
-        else Steps(overall, _most_first(_details(spent.details)))
-    )
+    per_step = {step: found for (step,), found in _spending(steps, "step").items()}
+    devices = dict(spent.devices.group_by("step").len().iter_rows())
     return Budget(
         overall=overall,
         per_rank={rank: found for (rank,), found in _spending(table, "rank").items()},
         per_rank_step={
             (rank, step): found for (rank, step), found in _spending(steps, "rank", "step").items()
         },
-        per_step={step: found for (step,), found in _spending(steps, "step").items()},
+        per_step=per_step,
+        lengths_ns={step: round(of.total_ns / devices[step]) for step, of in per_step.items()},
         open_steps=spent.open_steps,
         details=_most_first(_details(spent.details)).select(*_SORT, "spent_ns", "count"),
         outside_steps_ns=overall.total_ns - within.total_ns if spent.stepped else None,
-        in_steps=in_steps,
+        in_steps=Steps(
+            _spending(in_steps(table))[()], _most_first(_details(in_steps(spent.details)))
+        ),
         undecided=undecided(overall, sorted({origin.format for origin in run.origins})),
     )
 

@@ -13,6 +13,7 @@ import polars as pl
 
 from bubblescope.analysis.changes import UNSTEPPED, Measured
 from bubblescope.analysis.device_budget import LABELS, recorded
+from bubblescope.analysis.step_lengths import whole
 from bubblescope.model.budget import BUDGET_SCHEMA, BUSY, HIDDEN, HOST, IDLE, Use
 from bubblescope.model.provenance import ONE_STEP
 from bubblescope.model.timeline import Timeline
@@ -113,8 +114,8 @@ def device_measures(timeline: Timeline) -> DeviceMeasures | None:
     windows = _windows(timeline)
     if not windows.height:
         return None
-    still_open = bool(windows["open"].all())
-    kept = windows if still_open else windows.filter(~pl.col("open"))
+    kept = whole(windows)
+    still_open = bool(kept["open"].any())
     budget = timeline.budget.with_columns(pl.col("step").fill_null(UNSTEPPED))
     if not has_steps(timeline):
         budget = budget.with_columns(step=pl.lit(UNSTEPPED, pl.Int32))

@@ -22,7 +22,7 @@ from bubblescope.analysis.mfu import (
     peak_flops,
     read_model,
 )
-from bubblescope.analysis.step_lengths import step_windows
+from bubblescope.analysis.step_lengths import step_windows, whole
 from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.provenance import ONE_STEP
@@ -409,8 +409,7 @@ def _windows(timeline: Timeline, of_rank: dict[int, int]) -> tuple[pl.DataFrame,
     steps = timeline.step_times if timeline.step_times.height else step_windows(timeline)
     if timeline.run.inferred.get("step") == ONE_STEP:
         steps = steps.clear()  # it may as well be several, or a part of one
-    closed = steps.filter(~pl.col("open"))
-    chosen = closed if closed.height else steps
+    chosen = whole(steps)
     if chosen.height:
         spent = computing.group_by(_ON).agg(compute_ns=pl.col("spent_ns").sum())
         windows = (
@@ -419,7 +418,7 @@ def _windows(timeline: Timeline, of_rank: dict[int, int]) -> tuple[pl.DataFrame,
             .join(spent, on=_ON, how="left")
             .with_columns(device_ns=pl.col("recorded_ns") * pl.col("devices"))
         )
-        return windows.select(*_WINDOW), windows["step"].n_unique(), not closed.height
+        return windows.select(*_WINDOW), windows["step"].n_unique(), bool(chosen["open"].any())
     place = ("rank", "device")
     extent = timeline.budget.group_by(place).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     lengths = recorded(extent, timeline.budget, *place).select(*place, device_ns="recorded_ns")

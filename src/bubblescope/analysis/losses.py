@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.device_budget import in_steps, with_ended
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.model.budget import HIDDEN, HOST, Use
 from bubblescope.model.intervals import overlaps
@@ -58,7 +59,7 @@ class Losses(msgspec.Struct, frozen=True):
     Attributes:
         table: Frame with place (`INSIDE`, `BETWEEN`, `OUTSIDE` or `WHOLE`), use, cause (null for
             compute) and spent_ns: all time of the devices, and bubbles beyond it. In a run without a
-            pipeline only what is in steps, if there are any.
+            pipeline only what `in_steps` chooses.
         devices: Number of pairs of a rank and a step that it is about; of ranks if there are no steps.
     """
 
@@ -93,16 +94,15 @@ class Lost(NamedTuple):
     """What time of devices goes to, of some steps; of several parts of a run, it adds up.
 
     Attributes:
-        table: Frame as `Losses.table`, of what is inside tasks; in runs without a pipeline, in steps.
-        beyond: The same of what is in no step, in runs without a pipeline.
+        table: Frame as `Losses.table`, and ended: of what is inside tasks, which all counts; in runs
+            without a pipeline of all time, with ended as `with_ended` has it.
         bubbles: Frame with use, cause and spent_ns: what devices did in bubbles.
         gaps: Frame with cause and spent_ns: the bubbles themselves.
         aside: Frame with use and spent_ns: what they did in no task of the pipeline.
-        devices: Frame with rank and step of all that was spent.
+        devices: Frame with rank, step and ended of all that was spent.
     """
 
     table: pl.DataFrame
-    beyond: pl.DataFrame
     bubbles: pl.DataFrame
     gaps: pl.DataFrame
     aside: pl.DataFrame
@@ -123,14 +123,12 @@ class Lost(NamedTuple):
             around: What devices spent meanwhile that is of other parts, as `Timeline.budget`.
         """
         budget = _counted(timeline.budget)
-        devices = budget.select("rank", "step").unique()
         bubbles, idle, none = (pl.DataFrame(schema=_SCHEMA).select(names) for names in _SUMS)
         if gaps is None:
-            within, beyond = (
-                _sums(_with_causes(budget.filter(of), WHOLE))
-                for of in (pl.col("step").is_not_null(), pl.col("step").is_null())
-            )
-            return cls(within, beyond, bubbles, idle, none, devices)
+            stepped = with_ended(budget, timeline.step_times)
+            table = _with_causes(stepped, WHOLE).with_columns(stepped["ended"])
+            devices = stepped.select("rank", "step", "ended").unique()
+            return cls(_sums(table, "ended"), bubbles, idle, none, devices)
         inside = _inside(budget)
         aside = budget.filter(~inside)
         met = aside if around is None else pl.concat([aside, _outside_tasks(_counted(around))])
@@ -141,22 +139,21 @@ class Lost(NamedTuple):
             idle = _added("cause", idle, held.group_by("cause").agg(spent))
             bubbles = _added(("use", "cause"), bubbles, _met(met, held))
         own = aside.select(pl.col("use").cast(pl.String), "spent_ns")
+        counts = pl.lit(value=True).alias("ended")
         return cls(
-            _sums(_with_causes(budget.filter(inside), INSIDE)),
-            _sums(_with_causes(budget.clear(), WHOLE)),
+            _sums(_with_causes(budget.filter(inside), INSIDE)).with_columns(counts),
             bubbles,
             idle,
             own.group_by("use").agg(pl.col("spent_ns").sum()),
-            devices,
+            budget.select("rank", "step").unique().with_columns(counts),
         )
 
     @classmethod
     def joined(cls, parts: Sequence[Lost]) -> Self:
         """Return it of several parts of a run together."""
-        table, beyond, bubbles, gaps, aside, devices = zip(*parts, strict=True)
+        table, bubbles, gaps, aside, devices = zip(*parts, strict=True)
         return cls(
-            _sums(pl.concat(table)),
-            _sums(pl.concat(beyond)),
+            _sums(pl.concat(table), "ended"),
             _added(("use", "cause"), *bubbles),
             _added("cause", *gaps),
             _added("use", *aside),
@@ -214,11 +211,10 @@ def losses_of(lost: Lost) -> Losses | None:
     # What devices did in no task, and in no bubble either.
     met = lost.bubbles.group_by("use").agg(known=spent.sum())
     left = spent - pl.col("known").fill_null(0)
-    steps = lost.devices.drop_nulls("step")
+    devices = in_steps(lost.devices)
     table = pl.concat(
         [
-            lost.table,
-            *([] if steps.height else [lost.beyond]),
+            in_steps(lost.table).drop("ended"),
             lost.bubbles.select(pl.lit(BETWEEN).alias("place"), "use", "cause", "spent_ns"),
             lost.gaps.join(known, on="cause", how="left").select(
                 pl.lit(BETWEEN).alias("place"), pl.lit(UNRECORDED).alias("use"), "cause", left
@@ -232,11 +228,11 @@ def losses_of(lost: Lost) -> Losses | None:
         ]
     )
     ordered = _sums(table).filter(spent != 0).sort("place", "use", "cause")
-    return Losses(ordered, steps.height or lost.devices["rank"].n_unique())
+    return Losses(ordered, devices.drop_nulls("step").height or devices["rank"].n_unique())
 
 
-def _sums(table: pl.DataFrame) -> pl.DataFrame:
-    return table.group_by("place", "use", "cause").agg(pl.col("spent_ns").sum())
+def _sums(table: pl.DataFrame, *also: str) -> pl.DataFrame:
+    return table.group_by("place", "use", "cause", *also).agg(pl.col("spent_ns").sum())
 
 
 def _with_causes(rows: pl.DataFrame, place: str) -> pl.DataFrame:

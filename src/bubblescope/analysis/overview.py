@@ -8,12 +8,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.step_lengths import whole
 from bubblescope.model.extents import extremes
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import counted, distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from typing_extensions import Self
 
@@ -31,22 +32,22 @@ class Overview(msgspec.Struct, frozen=True):
         tasks: Number of tasks.
         span_ns: First start and last end of tasks; None without any.
         device_ns: The same of what devices spent time on.
-        steps: Frame with step, start_ns, end_ns and tasks.
+        extents: Frame with step (null of tasks of none), tasks, start_ns, end_ns, longest_ns and ranks:
+            from when to when tasks are, how long that is on the rank where it is longest, and how many
+            ranks compute. A receive may be posted long before there is anything to receive: what
+            communicates is no beginning, unless there is no other.
         per_rank: Frame with rank, tasks and stage (the first of its first chunk), of ranks with any.
-        lanes: Frame with step, ranks, start_ns, end_ns and longest_ns: how many ranks have tasks on the
-            compute lane, from when to when, and how long that takes the longest of them; of tasks of
-            steps, or of all if none is of a step.
-        device_steps: The steps of devices, ascending.
+        device_steps: Frame with step, start_ns, end_ns, longest_ns, ranks and open: the same of the
+            steps of devices, each to the start of the next one.
         kernels_told: Whether the traces say of any task how long kernels ran in it.
     """
 
     tasks: int
     span_ns: tuple[int, int] | None
     device_ns: tuple[int, int] | None
-    steps: pl.DataFrame
+    extents: pl.DataFrame
     per_rank: pl.DataFrame
-    lanes: pl.DataFrame
-    device_steps: pl.Series
+    device_steps: pl.DataFrame
     kernels_told: bool
 
     @classmethod
@@ -56,45 +57,57 @@ class Overview(msgspec.Struct, frozen=True):
         edges = (pl.col("start_ns").min(), pl.col("end_ns").max())
         count = pl.len().cast(pl.Int64)
         start, end = (tasks[name].to_numpy() for name in ("start_ns", "end_ns"))
-        # By rank and step first, which are far fewer.
+        # By rank, step and lane first, which are far fewer.
         windows = extremes(
-            tasks.select("rank", "step", compute=pl.col("lane") == Lane.COMPUTE.value),
-            least={"start_ns": start},
-            most={"end_ns": end},
-        ).rename({"count": "tasks"})
-        counts = windows.group_by("rank").agg(pl.col("tasks").sum())
+            tasks.select("rank", "step", "lane"), least={"start_ns": start}, most={"end_ns": end}
+        )
+        counts = windows.group_by("rank").agg(tasks=pl.col("count").sum())
+        started = pl.col("start_ns").filter(pl.col("lane") != Lane.COMM.value).min()
+        on_ranks = windows.group_by("rank", "step").agg(
+            pl.coalesce(started, pl.col("start_ns").min()),
+            pl.col("end_ns").max(),
+            tasks=pl.col("count").sum(),
+            compute=(pl.col("lane") == Lane.COMPUTE.value).any(),
+        )
         longest = (pl.col("end_ns") - pl.col("start_ns")).max()
         return cls(
             tasks.height,
             tasks.select(edges).row(0) if tasks.height else None,
             timeline.budget.select(edges).row(0) if timeline.budget.height else None,
-            windows.drop_nulls("step")
-            .group_by("step")
-            .agg(*edges, pl.col("tasks").sum())
+            on_ranks.group_by("step")
+            .agg(pl.col("tasks").sum(), *edges, longest_ns=longest, ranks=pl.col("compute").sum())
             .sort("step"),
             counts.join(first_stages(tasks), on="rank").sort("rank"),
-            windows.filter("compute").group_by("step").agg(*edges, ranks=count, longest_ns=longest),
-            timeline.step_times["step"].unique().sort(),
+            timeline.step_times.group_by("step")
+            .agg(*edges, pl.col("open").any(), longest_ns=longest, ranks=count)
+            .sort("step"),
             bool(tasks["busy_ns"].is_not_null().any()),
         )
 
     @classmethod
     def joined(cls, parts: Sequence[Overview]) -> Self:
         """Return that of several parts of a run together."""
-        steps, per_rank, lanes = (
+        extents, per_rank, device_steps = (
             pl.concat([getattr(part, name) for part in parts])
-            for name in ("steps", "per_rank", "lanes")
+            for name in ("extents", "per_rank", "device_steps")
         )
         return cls(
             sum(part.tasks for part in parts),
             _around(part.span_ns for part in parts),
             _around(part.device_ns for part in parts),
-            steps.sort("step"),
+            extents.sort("step"),
             per_rank.group_by("rank")
             .agg(pl.col("tasks").sum(), pl.col("stage").min())
             .sort("rank"),
-            lanes.sort("step"),
-            pl.concat([part.device_steps for part in parts]).unique().sort(),
+            device_steps.group_by("step")
+            .agg(
+                pl.col("start_ns").min(),
+                pl.col("end_ns").max(),
+                pl.col("open").any(),
+                pl.col("longest_ns").max(),
+                pl.col("ranks").sum(),
+            )
+            .sort("step"),
             any(part.kernels_told for part in parts),
         )
 
@@ -104,20 +117,49 @@ class Overview(msgspec.Struct, frozen=True):
         low, high = self.span_ns or self.device_ns or (0, 0)
         return high - low
 
-    def typical(self, *, common_clock: bool) -> dict[str, Any] | None:
-        """Return the row of `lanes` of the step of median length, of those on most ranks, if any.
+    @property
+    def steps(self) -> pl.DataFrame:
+        """Frame with step, start_ns, end_ns and tasks, of those that have tasks."""
+        return self.extents.drop_nulls("step").select("step", "start_ns", "end_ns", "tasks")
+
+    def spans(self, *, of_devices: bool) -> pl.DataFrame:
+        """Return step, start_ns and end_ns of all steps that have tasks, in the order of time.
+
+        Args:
+            of_devices: Whether steps are those of devices, each to the start of the next one.
+        """
+        edges = ("start_ns", "end_ns")
+        spans = self.steps.select("step", *edges)
+        if of_devices:
+            spans = spans.update(self.device_steps.select("step", *edges), on="step")
+        return spans.sort("start_ns", "step")
+
+    def typical(
+        self, *, common_clock: bool, of_devices: bool, among: Collection[int] = ()
+    ) -> dict[str, Any] | None:
+        """Return the row of `extents` of the step of median length, of those on most ranks, if any.
+
+        Of an even number it is the shorter of the two in the middle.
 
         Args:
             common_clock: Whether ranks share a clock: else a step is as long as on its longest rank.
+            of_devices: As of `spans`; the row is one of `device_steps` then.
+            among: Those to choose from, if any of them will do.
         """
-        stepped = self.lanes.drop_nulls("step")
-        lanes = stepped if stepped.height else self.lanes
-        if not lanes.height:
+        computing = self.extents.filter(pl.col("ranks") > 0)
+        if not computing.height:
             return None
-        whole = pl.col("end_ns") - pl.col("start_ns")
+        if of_devices and self.device_steps.height:
+            steps = whole(self.device_steps)
+        else:
+            stepped = computing.drop_nulls("step")
+            steps = stepped if stepped.height else computing
+        some = steps.filter(pl.col("step").is_in(list(among)))
+        some = some if some.height else steps
+        length = pl.col("end_ns") - pl.col("start_ns") if common_clock else pl.col("longest_ns")
         found = (
-            lanes.filter(pl.col("ranks") == pl.col("ranks").max())
-            .with_columns(length_ns=whole if common_clock else pl.col("longest_ns"))
+            some.filter(pl.col("ranks") == pl.col("ranks").max())
+            .with_columns(length_ns=length)
             .sort("length_ns", "step")
         )
         return found.row((found.height - 1) // 2, named=True)

@@ -192,6 +192,12 @@ class BubbleRates(msgspec.Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
     replayed: tuple[int, ...] | None = None
 
+    @property
+    def rated(self) -> list[int]:
+        """The steps of which the makespan bubble rate is known."""
+        known = {step: rates.makespan for step, rates in self.per_step.items()}
+        return [step for step, rate in known.items() if step is not None and rate is not None]
+
     def per_rank_step(self) -> list[Rates]:
         """Return the rates of each row of `table`."""
         rows = self.table.iter_rows(named=True)

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.arrays import in_blocks
-from bubblescope.model.budget import HIDDEN
 from bubblescope.model.extents import extents
 from bubblescope.model.kinds import Lane
 
@@ -52,6 +51,18 @@ def closed(edges: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def whole(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps that count wherever it is said how long a step is, or what is in it.
+
+    They are those whose end was recorded. Of a run without such, all are, for want of better.
+
+    Args:
+        steps: Frame with open, as `Timeline.step_times`.
+    """
+    ended = steps.filter(~pl.col("open").fill_null(value=False))
+    return ended if ended.height else steps
+
+
 def phase_lengths(bubbles: BubbleRates) -> dict[int | None, int | None]:
     """Return how long each step takes by itself: its pipeline phase, first start to last end anywhere.
 
@@ -60,15 +71,6 @@ def phase_lengths(bubbles: BubbleRates) -> dict[int | None, int | None]:
     """
     lengths = bubbles.table.group_by("step").agg(pl.col("makespan_ns").mean())
     return {step: None if ns is None else round(ns) for step, ns in lengths.iter_rows()}
-
-
-def device_lengths(timeline: Timeline) -> dict[int, int]:
-    """Return how long each step of devices is: what they spent in it, the mean over them."""
-    hidden = [use.value for use in HIDDEN]
-    spent = timeline.budget.filter(~pl.col("use").is_in(hidden)).drop_nulls("step")
-    lengths = spent.group_by("step", "rank", "device").agg(pl.col("spent_ns").sum())
-    means = lengths.group_by("step").agg(pl.col("spent_ns").mean().round().cast(pl.Int64))
-    return dict(means.iter_rows())
 
 
 def to_next(timeline: Timeline) -> dict[int, int]:

@@ -37,7 +37,7 @@ from bubblescope.analysis.prediction import (
     all_of,
     ranked,
 )
-from bubblescope.analysis.step_lengths import warm_up
+from bubblescope.analysis.step_lengths import warm_up, whole
 from bubblescope.model import units
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
 from bubblescope.model.errors import ScheduleError, TimelineError
@@ -105,11 +105,12 @@ class DeviceWhatIf:
         self.span = STEP if in_steps else CAPTURE
         times = timeline.step_times
         if in_steps:
-            budget = budget.drop_nulls("step")
-            unfinished = times.filter(pl.col("open").fill_null(value=False))["step"]
-            closed = budget.filter(~pl.col("step").is_in(unfinished.implode()))
-            self.open = not closed.height
-            budget = budget if self.open else closed
+            place = ["rank", "step"]
+            steps = budget.select(place).unique().join(times, on=place, how="left")
+            # Ranks wait for each other: what a step takes is known where it is known of them all.
+            known = whole(steps.with_columns(pl.col("open").any().over("step")))
+            self.open = bool(known["open"].any())
+            budget = budget.join(known, on=place, how="semi", maintain_order="left")
         else:
             self.open = False
         self._budget = budget

@@ -41,7 +41,7 @@ def counted(timeline: Timeline, overview: Overview) -> list[str]:
         timeline: The part.
         overview: How much there is of the run.
     """
-    steps = overview.steps.drop_nulls("step").height or len(overview.device_steps)
+    steps = overview.steps.height or overview.device_steps.height
     return _counted(timeline, steps, overview.tasks, overview.length_ns)
 
 

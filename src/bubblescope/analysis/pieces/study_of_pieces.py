@@ -183,14 +183,12 @@ class _Asked(NamedTuple):
     Attributes:
         telling: Steps to choose a plan by; None for all.
         middles: Sizes of tasks among which medians are.
-        typical: What is drawn of which step; None without any.
         budgeted: Whether devices tell what they spent time on, by step.
         sampled: The parts that are replayed; None for all.
     """
 
     telling: list[int] | None
     middles: Any
-    typical: scans.Drawn | None
     budgeted: bool
     sampled: list[int] | None
 
@@ -366,8 +364,9 @@ class _Study(Looking):
         fourth = self.look(scans.fourth, more, asked.sampled)
         ledger, ideal = self.put(_ledger, fourth, more.known)
         drawn: list[Held[pl.DataFrame]] = []
-        if asked.typical is not None:
-            drawn = list(self.put(scans.drawn, self.pieces, asked.typical))
+        step = self.ask(_to_draw, self.pieces, self.told, alone, rated.rates, more.pipelined)
+        if step is not None:
+            drawn = list(self.put(scans.drawn, self.pieces, step))
         spans: Held[Any] = Held()
         whole: list[Held[pl.DataFrame | None]] = []
         if not (ledger.nothing or asked.budgeted):
@@ -466,11 +465,7 @@ def _asked(
     replaying: _Replaying,
 ) -> _Asked:
     overview = alone.overview
-    step = overview.typical(common_clock=pieces.run.common_clock)
-    typical = None
-    if step is not None:
-        ranks = evenly(overview.order(pieces.ranks), DRAWN)["rank"].to_list()
-        typical = scans.Drawn(ranks, step["start_ns"], step["end_ns"])
+    step = overview.typical(common_clock=pieces.run.common_clock, of_devices=False)
     sampled = None if replaying.only is None else [*replaying.only]
     if replaying.tasks is not None:
         sampled = _sampled(pieces, known, overview.tasks, replaying.tasks)
@@ -480,10 +475,24 @@ def _asked(
     return _Asked(
         telling_steps(known[step_facts], known[seen].passes),
         alone.lengths.middles(),
-        typical,
         bool(alone.spent.by_step.height),
         sampled,
     )
+
+
+def _to_draw(
+    pieces: Pieces, known: scans.Told, alone: Alone, rates: pl.DataFrame, pipelined: bool
+) -> scans.Drawn | None:
+    """Return what a terminal draws of which step; None without any."""
+    step = alone.overview.typical(
+        common_clock=pieces.run.common_clock,
+        of_devices=not pipelined and bool(alone.spent.by_step.height),
+        among=rates_of(rates, _bare(pieces, known)).rated,
+    )
+    if step is None:
+        return None
+    ranks = evenly(alone.overview.order(pieces.ranks), DRAWN)["rank"].to_list()
+    return scans.Drawn(ranks, step["start_ns"], step["end_ns"])
 
 
 def _sampled(pieces: Pieces, known: scans.Told, tasks: int, replayed: int) -> list[int] | None:

@@ -46,7 +46,7 @@ def of_devices(budget: Budget, losses: Losses | None, between: list[Finding]) ->
 
 def verdict(budget: Budget) -> Finding:
     """Return what the steps of a run are bound by, and why its devices are idle in them."""
-    outside = (budget.outside_steps_ns or 0) / max(1, budget.overall.total_ns)
+    outside = budget.left_out_ns / max(1, budget.overall.total_ns)
     whole = budget.overall if outside < _LEAST else budget.in_steps.spending
     by = bound(whole)
     if not whole.idle_ns:
@@ -77,15 +77,14 @@ def in_graphs(budget: Budget) -> list[Finding]:
 def first_step(budget: Budget) -> list[Finding]:
     """Return that the first step is unlike the others, if it is."""
     ended = budget.per_step.keys() - {step for _, step in budget.open_steps}
-    found = warm_up({step: budget.per_step[step].total_ns for step in ended})
+    found = warm_up({step: budget.lengths_ns[step] for step in ended})
     if found is None:
         return []
-    ranks = sum(step == found.step for _, step in budget.per_rank_step)
     values = {
         "step": found.step,
-        "step_ns": found.length_ns // ranks,
+        "step_ns": found.length_ns,
         "factor_times": found.factor,
-        "others_ns": found.median_ns // ranks,
+        "others_ns": found.median_ns,
     }
     return [Finding("evidence", "warm_up", values)]
 

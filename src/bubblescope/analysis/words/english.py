@@ -299,7 +299,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "device"): "{bound}: devices idle {idle_tenth}, of it {main_whole} {reason}.",
     ("verdict", "device_in_steps"): (
         "{bound}: in the steps, devices idle {idle_tenth}, of it {main_whole} {reason}. "
-        "{outside_tenth} of the recording is in no step, and is left out."
+        "{outside_tenth} of the recording is in no whole step, and is left out."
     ),
     ("verdict", "busy"): "{bound}: devices are never idle.",
     ("verdict", "busy_outside"): "{bound}: devices are never idle outside of them.",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
+from bubblescope.analysis.overview import Overview
 from bubblescope.model.decoders import prepared
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html import schema, whatif_answers
@@ -214,15 +215,18 @@ class Outline(NamedTuple):
         pipelined = view.devices is None  # else devices run whole models, which have no bubbles
         ranks = ordered_ranks(timeline).with_row_index("position")
         ran = kernels_of(timeline, ranks) if kernels else no_kernels()
-        # Work before the first task, as of a warm-up, is shown too.
-        origin_ns = min(timeline.start_ns, _extreme(ran.table["start_ns"].min(), timeline.start_ns))
-        end_ns = _extreme(ran.table["end_ns"].max(), 0)
+        overview = Overview.of(timeline)
+        spans = overview.spans(of_devices=not pipelined)
+        # Work before the first task, as of a warm-up, is shown too, and what a step is beyond tasks.
+        beside = pl.concat([table.select("start_ns", "end_ns") for table in (ran.table, spans)])
+        origin_ns = min(timeline.start_ns, _extreme(beside["start_ns"].min(), timeline.start_ns))
+        end_ns = _extreme(beside["end_ns"].max(), 0)
         if against is not None:
             end_ns = max(end_ns, latest_ns(against.pairing))
         counted = counters_of(timeline, ranks, origin_ns)
         could = whatif_answers.Answers.of(view)
         known = {
-            **summary(view, ranks, origin_ns),
+            **summary(view, overview, ranks, origin_ns),
             "against": None if against is None else against_of(against, ranks, origin_ns),
             "title": cut(title or title_of(view), _TITLE),
             "overlays": overlays_of(view),

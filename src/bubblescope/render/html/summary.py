@@ -10,7 +10,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.causes import ADDED, MEANINGS, Cause
 from bubblescope.analysis.rates import DEFINITIONS
-from bubblescope.analysis.step_lengths import device_lengths, phase_lengths
+from bubblescope.analysis.step_lengths import phase_lengths
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.decoders import prepared
 from bubblescope.model.kinds import SHORT, Kind, Lane
@@ -21,14 +21,14 @@ from bubblescope.render.html import schema
 from bubblescope.render.html.whatif_answers import sentence
 from bubblescope.render.palette import CAUSE_LOOKS, COLOURS, DARK_COLOURS, ink_on, outline_of
 from bubblescope.render.text.sections import what_schedule
-from bubblescope.render.traces.slices import step_spans
-from bubblescope.render.wording import facts, whose_times
+from bubblescope.render.wording import counted, whose_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.analysis.device_budget import Budget, Spending
     from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.overview import Overview
     from bubblescope.analysis.rank_standing import Alike
     from bubblescope.analysis.rates import BubbleRates, Rates
     from bubblescope.analysis.study import Study
@@ -51,11 +51,12 @@ _PLACE: Final = (
 )
 
 
-def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
+def summary(view: View, overview: Overview, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     """Return the kinds, ranks, steps, rates and words of a run, by their names in `schema.Told`.
 
     Args:
         view: What is shown of it.
+        overview: How much there is of it.
         ranks: Its ranks in the order of the page.
         origin_ns: Where the page begins.
     """
@@ -65,7 +66,6 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     off = _off(timeline)
     said = whose_times(timeline)
     spent = _spent(timeline)
-    steps = _steps(timeline, bubbles, origin_ns, view.devices)
     times = [] if said is None else [cut(said, _TEXT)]
     return {
         "origin": str(origin_ns),
@@ -87,13 +87,13 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             schema.Standing(name=standing.value, said=said)
             for standing, said in view.alike.said.items()
         ],
-        "steps": steps,
+        **_steps(overview, view, origin_ns),
         "overall": schema.Rates(**_figures(bubbles.overall)),
         "errors": schema.Rates(
             **{name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS}
         ),
         "definitions": DEFINITIONS,
-        "facts": [cut(fact, _FACT) for fact in facts(timeline)],
+        "facts": [cut(fact, _FACT) for fact in counted(timeline, overview)],
         "schedule": what_schedule(known.recognition).plain if known.recognition else None,
         "departures": _departures(known),
         "inferred": _inferred(run),
@@ -108,7 +108,6 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             *_other_run(view),
         ],
         "causes": _causes(known.ledger, view) if known.ledger else [],
-        "opening": opening(steps),
         "spread": msgspec.convert(view.spread.to_dicts(), prepared(list[schema.Spread])),
     }
 
@@ -295,34 +294,36 @@ def _figures(rates: Rates) -> dict[str, float | None]:
     return {name: getattr(rates, name) for name in DEFINITIONS}
 
 
-def _steps(
-    timeline: Timeline, bubbles: BubbleRates, origin_ns: int, devices: Budget | None
-) -> list[schema.Step]:
-    spans = step_spans(timeline.tasks, per_rank=False).sort("start_ns")
-    phases = phase_lengths(bubbles) if devices is None else device_lengths(timeline)
-    return [
+def _steps(overview: Overview, view: View, origin_ns: int) -> dict[str, Any]:
+    """Return the steps of a run in the order of time, and the place of the one to open with.
+
+    Args:
+        overview: How much there is of the run.
+        view: What is shown of it.
+        origin_ns: Where the page begins.
+    """
+    bubbles, devices = view.study.bubbles, view.devices
+    spans = overview.spans(of_devices=devices is not None)
+    lengths = phase_lengths(bubbles) if devices is None else devices.lengths_ns
+    steps = [
         schema.Step(
             step=step,
-            start=start - origin_ns,
+            start=max(0, start - origin_ns),
             end=end - origin_ns,
-            phase=phases.get(step),
+            phase=lengths.get(step),
             **_makespan(bubbles.per_step.get(step)),
             idle=None if devices is None else idle_share(devices.per_step.get(step)),
         )
-        for step, start, end in spans.select("step", "start_ns", "end_ns").iter_rows()
+        for step, start, end in spans.iter_rows()
     ]
-
-
-def opening(steps: Sequence[schema.Step]) -> int | None:
-    """Return the step of median length among those that are rated, as a place on the page.
-
-    Of an even number the shorter of the two in the middle; where none is rated, all are looked at;
-    None if there is no step.
-    """
-    rated = [place for place, step in enumerate(steps) if step.makespan is not None]
-    places = rated or range(len(steps))
-    order = sorted(places, key=lambda place: steps[place].end - steps[place].start)
-    return order[(len(order) - 1) // 2] if order else None
+    chosen = overview.typical(
+        common_clock=view.timeline.run.common_clock,
+        of_devices=devices is not None,
+        among=bubbles.rated,
+    )
+    opens = None if chosen is None else chosen["step"]
+    places = [place for place, step in enumerate(steps) if step.step == opens]
+    return {"steps": steps, "opening": places[0] if places else None}
 
 
 def _makespan(rates: Rates | None) -> dict[str, float | None]:

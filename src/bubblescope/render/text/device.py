@@ -51,11 +51,10 @@ def steps_section(budget: Budget, limit: int) -> RenderableType:
     if not steps:
         return Group()
     table = _table("step", "")
-    ranks = {step: sum(1 for _, of in budget.per_rank_step if of == step) for step, _ in steps}
     still_open = {step for _, step in budget.open_steps}
     worst = sorted(steps, key=lambda one: -(one[1].share(one[1].idle_ns) or 0))[:limit]
     for step, spending in sorted(worst):
-        length = units.duration(spending.total_ns // ranks[step])
+        length = units.duration(budget.lengths_ns[step])
         note = f"{length}, open" if step in still_open else length
         table.add_row(str(step), *_row(spending), Text(note, "dim"))
     about = "from its start to the next one's, in %; the end of an open one is not in the trace"

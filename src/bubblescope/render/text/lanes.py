@@ -25,7 +25,7 @@ from bubblescope.render.picture.sampling import IDLE, apportioned, moments, runn
 from bubblescope.render.ticks import ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions
@@ -74,7 +74,13 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(
-        cls, timeline: Timeline, *, most: int = LANES, overview: Overview | None = None
+        cls,
+        timeline: Timeline,
+        *,
+        most: int = LANES,
+        overview: Overview | None = None,
+        of_devices: bool = False,
+        among: Collection[int] = (),
     ) -> Lanes | None:
         """Choose a step of median length, and at most so many ranks, evenly along the pipeline.
 
@@ -82,13 +88,17 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             timeline: The run, or what of it is to be drawn.
             most: How many ranks.
             overview: How much there is of the run, if the timeline is not all of it.
+            of_devices: Whether steps are those of its devices, each to the start of the next one.
+            among: Those to choose from, if any of them will do.
 
         Returns:
             The lanes, or None if nothing on any compute lane takes time.
         """
         overview = Overview.of(timeline) if overview is None else overview
         tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
-        chosen = overview.typical(common_clock=timeline.run.common_clock)
+        chosen = overview.typical(
+            common_clock=timeline.run.common_clock, of_devices=of_devices, among=among
+        )
         if chosen is None:
             return None
         step, start_ns, end_ns = (chosen[name] for name in ("step", "start_ns", "end_ns"))

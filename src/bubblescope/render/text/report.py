@@ -119,7 +119,13 @@ class Report(Face, report.Report, frozen=True, eq=False):
 
     def _lanes(self, limit: int) -> RenderableType:
         most = limit if limit > _ROWS else lanes.LANES
-        found = lanes.Lanes.of(self.timeline, most=most, overview=self.overview)
+        found = lanes.Lanes.of(
+            self.timeline,
+            most=most,
+            overview=self.overview,
+            of_devices=self.devices is not None,
+            among=self.bubbles.rated,
+        )
         return Group() if found is None else titled("Timeline", found, found.said)
 
     def _rates(self) -> RenderableType:

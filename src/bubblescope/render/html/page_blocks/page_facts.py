@@ -11,7 +11,6 @@ import polars as pl
 
 from bubblescope.analysis.pieces.study_of_pieces import study_of
 from bubblescope.analysis.standard_questions import Questions
-from bubblescope.analysis.step_lengths import phase_lengths
 from bubblescope.analysis.verdict import Verdict
 from bubblescope.analysis.view import View
 from bubblescope.analysis.why import Explanation
@@ -34,16 +33,14 @@ from bubblescope.render.html.page_blocks.block_writing import (
     widths,
 )
 from bubblescope.render.html.page_blocks.served import Blocks
-from bubblescope.render.html.summary import idle_share, opening, summary, title_of, verdict_of
+from bubblescope.render.html.summary import summary, title_of, verdict_of
 from bubblescope.render.layout import ordered_ranks
-from bubblescope.render.wording import counted
 from bubblescope.sources.dataset.levels_folder import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.overview import Overview
     from bubblescope.analysis.pieces.measures import Stored
     from bubblescope.analysis.pieces.run_in_pieces import Pieces, Runs
@@ -214,9 +211,9 @@ def _keeping(levels: Levels, pieces: Pieces, overview: Overview) -> Keeping:
     spans = [span for span in (overview.span_ns, overview.device_ns) if span is not None]
     of = max(1, overview.tasks // max(1, len(pieces.parts)))
     each = max(1, ranks.height * A_BLOCK // of)
-    by_length = overview.steps.sort(pl.col("end_ns") - pl.col("start_ns"), "step")["step"]
-    typical = by_length[(len(by_length) - 1) // 2] if len(by_length) else None
-    having = (number for number, steps in enumerate(pieces.parts) if typical in steps)
+    typical = overview.typical(common_clock=pieces.run.common_clock, of_devices=False)
+    step = typical and typical["step"]
+    having = (number for number, steps in enumerate(pieces.parts) if step in steps)
     page = Page(
         levels=levels,
         ranks=ranks,
@@ -262,9 +259,11 @@ def _tell(
     view = _view(found, standing, spread, keeper, index)
     ranks = ordered_ranks(found.drawn).with_row_index("position")
     origin_ns, overview = index.origin_ns, found.overview
-    known = summary(view, ranks, origin_ns)
-    timed = _steps(found, view.devices, origin_ns)
-    end_ns = overview.span_ns[1] if overview.span_ns else origin_ns
+    known = summary(view, overview, ranks, origin_ns)
+    end_ns = max(
+        overview.span_ns[1] if overview.span_ns else origin_ns,
+        *(origin_ns + step.end for step in known["steps"]),
+    )
     held = _counted(counters, found, ranks, origin_ns, end_ns)
     spent = pl.concat([one.spent for one in kept]).group_by("kind").agg(pl.col("spent_ns").sum())
     shares = max(1, overview.steps.height) * max(1, ranks.height)
@@ -274,9 +273,6 @@ def _tell(
             msgspec.structs.replace(kind, spent=of_kind.get(kind.name, 0))
             for kind in known["kinds"]
         ],
-        "steps": timed,
-        "opening": opening(timed),
-        "facts": counted(found.drawn, overview),
         "notes": [
             *known["notes"],
             *_sampled(steps, keeper, standing),
@@ -311,7 +307,9 @@ def _tell(
     tables = {
         "phases": phase_columns(known_phases, ranks, origin_ns),
         "cells": cells_of(
-            found.study.bubbles, ranks, pl.Series([one.step for one in timed], dtype=pl.Int32)
+            found.study.bubbles,
+            ranks,
+            pl.Series([one.step for one in known["steps"]], dtype=pl.Int32),
         ),
         "samples": held.table,
     }
@@ -348,26 +346,6 @@ def _view(
         questions=Questions(found.drawn, found.study),
         devices=None if found.study.pipelined else found.budget,
     )
-
-
-def _steps(found: Found, devices: Budget | None, origin_ns: int) -> list[schema.Step]:
-    """Return the steps in the order of time."""
-    rates, phases = found.study.bubbles.per_step, phase_lengths(found.study.bubbles)
-    steps = []
-    for row in found.overview.steps.sort("start_ns", "step").iter_rows(named=True):
-        rate = rates.get(row["step"])
-        steps.append(
-            schema.Step(
-                step=row["step"],
-                start=row["start_ns"] - origin_ns,
-                end=row["end_ns"] - origin_ns,
-                phase=phases.get(row["step"]) if devices is None else None,
-                makespan=None if rate is None else rate.makespan,
-                error=None if rate is None else rate.makespan_error,
-                idle=None if devices is None else idle_share(devices.per_step.get(row["step"])),
-            )
-        )
-    return steps
 
 
 def _counted(
