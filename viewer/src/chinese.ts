@@ -471,6 +471,8 @@ export const CHINESE = {
   "No answer is ready: nothing that was tried saves time, or the run is too large to try all.":
     "没有现成的答案：所试的都不能节省时间，或运行规模太大，无法全部尝试。",
   "a micro-batch": "每个微批次",
+  share: "占比",
+  time: "时间",
   with: "改动",
   needs: "需要",
   answers: "答案",

@@ -33,12 +33,13 @@ export function drawCurve(
     const tall = most > 0 ? (height * Math.max(0, value[index]!)) / most : 0;
     context.fillRect(left + x, y + height - tall, 1, tall);
   }
+  const label = t("{name}, up to {most}", { name, most: quantity(most, unit) });
+  const middle = Math.min(height / 2, 8);
+  // A curve behind it would be nearly as dark, or as light.
+  context.fillStyle = theme.idle;
+  context.fillRect(left + 2, y, context.measureText(label).width + 8, Math.min(height, 2 * middle));
   context.fillStyle = theme.dim;
-  context.fillText(
-    t("{name}, up to {most}", { name, most: quantity(most, unit) }),
-    left + 6,
-    y + Math.min(height / 2, 8),
-  );
+  context.fillText(label, left + 6, y + middle);
 }
 
 /** The value of a counter at a time, if it has one. */

@@ -2,7 +2,7 @@
 
 import type { Arrow } from "./arrows";
 import { communicated } from "./communication";
-import { coordinates, rowOf, usualLength, type Data, type Head, type Tasks } from "./data";
+import { coordinates, rowOf, usualLength, type Data, type Head, type Rank, type Tasks } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
 import { counterpartFacts } from "./difference";
 import { insideFacts, longest } from "./kernels";
@@ -33,6 +33,13 @@ export function warnings(head: Head): HTMLElement[] {
 export function notes(head: Head): HTMLElement {
   return element("ul", { class: "notes" }, ...head.notes.map((text) => element("li", {}, shortened(text))));
 }
+
+/** Which rank it is, and on which host if the trace says. */
+function where({ rank, host }: Rank): string {
+  return host === UNKNOWN ? String(rank) : t("{rank} on {host}", { rank, host: shortened(host) });
+}
+
+const UNKNOWN = "unknown" as const; // the host of ranks whose trace names none
 
 /** What the details of a task say of its kernels, beside what its columns say. */
 export interface Unfolding {
@@ -83,7 +90,7 @@ export function details(
     [t("step"), known(step[index]!)],
     [t("stage"), known(stage[index]!)],
     [t("chunk"), known(chunk[index]!)],
-    [t("rank"), t("{rank} on {host}", { rank: place.rank, host: shortened(place.host) })],
+    [t("rank"), where(place)],
     [t("coordinates"), coordinates(place)],
     [t("lane"), nameOf(row.lane)],
     [t("peer rank"), known(peer[index]!)],

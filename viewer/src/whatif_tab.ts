@@ -110,7 +110,7 @@ function sentence({ told, seen }: WhatIfs, whatif: WhatIf): (HTMLElement | strin
       now: duration(answer.predicted + answer.saved),
       range,
     }),
-    t("{share} a micro-batch", { share: relative(answer) }),
+    whatif.span === "pipeline phase" ? t("{share} a micro-batch", { share: relative(answer) }) : relative(answer),
     ...(answer.needs ? [t("; needs {needs}", { needs: answer.needs })] : []),
     ...(lanes || !whatif.moves ? [] : [t("; its lanes are not in this page")]),
     ...(lanes && !seen ? [t("; its lanes are beside taller ones (+)")] : []),
@@ -169,9 +169,12 @@ function ready(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
     t("No answer is ready: nothing that was tried saves time, or the run is too large to try all."),
   );
   if (!rows.length) return element("section", { class: "ready" }, none);
-  const head = [t("a step"), t("a micro-batch"), t("with"), t("needs"), ""].map((name) =>
-    element("th", { scope: "col" }, name),
-  );
+  const [time, share] = {
+    "pipeline phase": [t("a step"), t("a micro-batch")],
+    step: [t("a step"), t("share")],
+    capture: [t("time"), t("share")],
+  }[whatif.span] as [string, string];
+  const head = [time, share, t("with"), t("needs"), ""].map((name) => element("th", { scope: "col" }, name));
   return element(
     "section",
     { class: "ready", "aria-label": t("answers") },
