@@ -471,6 +471,7 @@ export const CHINESE = {
   "No answer is ready: nothing that was tried saves time, or the run is too large to try all.":
     "没有现成的答案：所试的都不能节省时间，或运行规模太大，无法全部尝试。",
   "a micro-batch": "每个微批次",
+  "not recorded: between two captures": "未记录：两次采集之间",
   share: "占比",
   time: "时间",
   with: "改动",

@@ -7,11 +7,13 @@ import type { Data, Head } from "./data";
 import type { Place } from "./layout";
 import { hatch, type Hatch } from "./pattern";
 import { blend, packed, type Raster } from "./raster";
+import type { Unrecorded } from "./schema";
 import type { Theme } from "./theme";
 
 const LINED = 5; // CSS pixels of height from which there are lines along blocks, and stripes in phases
 const APART = 1; // CSS pixels between blocks and the band below them
-const PHASES: Hatch[] = ["warm-up", "cool-down"];
+const STRIPES: Hatch[] = ["warm-up", "cool-down", "unrecorded"];
+const UNRECORDED = 1 + STRIPES.indexOf("unrecorded");
 export const VEIL = 0.55; // opacity of lanes of what did not happen
 
 /** A colour as it is in lanes of what did not happen. */
@@ -38,6 +40,7 @@ export function heightOfBlocks({ height, band }: Place, { causes, scheme }: Pick
 export class LanePainter {
   private readonly phasesOf: [from: number, to: number][];
   private readonly patterns: Hatch[];
+  private readonly missing: Unrecorded[][] = []; // by rank
   private lines = linesOf(1);
   private layers: Layers | null = null;
   private made: readonly unknown[] = []; // what the layers are made of
@@ -48,6 +51,7 @@ export class LanePainter {
   ) {
     this.phasesOf = extents(data.phases.rank, head.ranks.length);
     this.patterns = head.causes.map(({ pattern }) => pattern);
+    for (const one of head.unrecorded) (this.missing[one.rank] ??= []).push(one);
   }
 
   /** Return what paints a stretch of a lane. @param top of the page, to which it is scrolled */
@@ -71,6 +75,7 @@ export class LanePainter {
     ground.fill(packed(pale ? veiled(theme.idle, theme) : theme.idle), stretch.from, stretch.to);
     idle.fill(0, stretch.from, stretch.to);
     if (look.phases && place.row.lane === "compute") this.phases(at, data, place.row.rank);
+    if (place.row.lane === "compute") this.unrecorded(at, place.row.rank);
     // A pair that overlaps has its second task in its lower half.
     const halves = upper === lower ? [upper] : [upper, lower];
     halves.forEach((layer, half) => {
@@ -108,7 +113,7 @@ export class LanePainter {
     hatch(raster, rows, line, other, idle, this.patterns, grid, Math.round(grid.ratio), stretch);
   }
 
-  /** Fill rows with the line; where it shows the ground of a phase, with stripes. */
+  /** Fill rows with the line; where it shows the ground of a phase, or of what is not known, with stripes. */
   private stripe({ raster, grid, stretch }: At, rows: Stretch, colour: number): void {
     const { line, other, ground, idle } = this.lines;
     let striped = false;
@@ -120,7 +125,7 @@ export class LanePainter {
       } else idle[x] = 0;
     }
     if (!striped) raster.fill(rows, line, stretch);
-    else hatch(raster, rows, other, line, idle, PHASES, grid, Math.round(grid.ratio), stretch);
+    else hatch(raster, rows, other, line, idle, STRIPES, grid, Math.round(grid.ratio), stretch);
   }
 
   /** Draw the upper and lower lines of blocks that have them all around. */
@@ -140,8 +145,7 @@ export class LanePainter {
     const { ground, idle } = this.lines;
     const [from, to] = this.phasesOf[rank]!;
     const { first, perPixel } = grid;
-    const at = (time: number): number =>
-      Math.min(stretch.to, Math.max(stretch.from, Math.round(time / perPixel) - first));
+    const at = (time: number): number => pixelOf(time, grid, stretch);
     for (let i = from; i < to; i++) {
       if (phases.end[i]! <= (first + stretch.from) * perPixel) continue;
       if (phases.start[i]! >= (first + stretch.to) * perPixel) break;
@@ -155,6 +159,20 @@ export class LanePainter {
       });
     }
   }
+
+  /** Mark when nothing was recorded of a rank: it may have worked all the while. */
+  private unrecorded({ grid, stretch, look }: At, rank: number): void {
+    for (const { start, end } of this.missing[rank] ?? []) {
+      const [begin, until] = [pixelOf(start, grid, stretch), pixelOf(end, grid, stretch)];
+      this.lines.ground.fill(packed(look.theme.page), begin, until);
+      this.lines.idle.fill(UNRECORDED, begin, until);
+    }
+  }
+}
+
+/** The pixel of a time, as far as it is in a stretch. */
+function pixelOf(time: number, { first, perPixel }: Grid, stretch: Stretch): number {
+  return Math.min(stretch.to, Math.max(stretch.from, Math.round(time / perPixel) - first));
 }
 
 /** Where and how a lane is painted. */

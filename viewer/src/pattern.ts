@@ -12,8 +12,8 @@ const LINE = 2; // height of the line that stands for what is inherent
 /** All that causes have. */
 export const PATTERNS: readonly Pattern[] = ["solid", "upright", "level", "rising", "falling", "dots", "check", "line"];
 
-/** Patterns of causes, and the stripes of phases: of warm-up, in which work rises, and of cool-down. */
-export type Hatch = Pattern | "warm-up" | "cool-down";
+/** Patterns of causes, and stripes: of warm-up, in which work rises, of cool-down, and of what is not known. */
+export type Hatch = Pattern | "warm-up" | "cool-down" | "unrecorded";
 
 /** Whether a pattern has ink at a place, in pixels from the left and the top. */
 const INKED: Record<Hatch, (x: number, y: number, height: number) => boolean> = {
@@ -27,6 +27,7 @@ const INKED: Record<Hatch, (x: number, y: number, height: number) => boolean> = 
   line: (_, y, height) => y >= height - LINE,
   "warm-up": (x, y) => (x + y) % SPARSE < 1,
   "cool-down": (x, y, height) => (x + (SPARSE - 1) * y + height) % SPARSE < 1,
+  unrecorded: (x, y) => (x + y) % SPARSE < 1 || (x + (SPARSE - 1) * y) % SPARSE < 1,
 };
 
 /** Pixels after which each pattern of a cause is the same again, across and down. */
@@ -109,6 +110,7 @@ export function patternImage(pattern: Hatch, colour: string): string {
     line: `linear-gradient(${colour}, ${colour}) bottom / 100% ${LINE}px no-repeat`,
     "warm-up": stripes("-45deg", 1, 5),
     "cool-down": stripes("45deg", 1, 5),
+    unrecorded: `${stripes("-45deg", 1, 5)}, ${stripes("45deg", 1, 5)}`,
   };
   return images[pattern];
 }

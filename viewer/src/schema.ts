@@ -293,6 +293,13 @@ export interface Group {
   ranks: number[];
 }
 
+/** Time in which nothing was recorded of a rank, given by its place: between two captures of it. */
+export interface Unrecorded {
+  rank: number;
+  start: number;
+  end: number;
+}
+
 /** One step, from its first task to its last; of devices that run whole models, to the next one. What communicates ahead of all other tasks is no beginning. `phase` is how long its pipeline phase takes, `makespan` the share of that which is idle, and `error` how far it may be off because clocks differ. Of devices that run whole models `phase` is how long they were in the step, the mean, and `idle` the share of it that all were idle, as that of a rank. */
 export interface Step {
   step: number;
@@ -476,6 +483,8 @@ export interface Told {
   communicating: Communicating[];
   /** Of ranks that communicate. */
   groups: Group[];
+  /** When nothing was recorded of ranks, by rank and time. */
+  unrecorded: Unrecorded[];
   /** What changed to another run; None if the page shows one. */
   against: Against | null;
 }

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from bubblescope.model import intervals
@@ -267,28 +266,28 @@ def _most_first(details: pl.DataFrame) -> pl.DataFrame:
     return details.sort("spent_ns", *_SORT, descending=[True, False, False, False])
 
 
-def between_captures(table: pl.DataFrame, *by: str) -> pl.DataFrame:
-    """Return how long nothing was recorded of a rank, between its first operation and its last.
+def between_captures(table: pl.DataFrame, *place: str) -> pl.DataFrame:
+    """Return when nothing was recorded of ranks, between the first operation of each and its last.
 
     A process may be traced several times; what its devices did in between nobody knows.
 
     Args:
         table: As `Timeline.budget`.
-        by: Columns of it by which to tell times apart: rank, and perhaps device or step. Of steps, what
-            lies between two counts for neither.
+        place: Columns of it by which to tell times apart: rank, and perhaps device.
 
     Returns:
-        Frame with these columns and missed_ns; without rows where nothing is missed.
+        Frame with these columns, step (that of what follows), start_ns, end_ns and inside (whether what
+        was before is of that step too), in order.
     """
-    place = [name for name in by if name != "step"]
     rows = in_order(table.select(*place, "step", "start_ns", "end_ns"), *place, "start_ns")
     start, end, group = intervals.columns(rows, *place)
     reached = intervals.reached_ns(end, group)
-    missed = np.where(reached == intervals.NEVER, 0, np.maximum(start - reached, 0))
-    known = rows.with_columns(missed_ns=pl.Series(missed, dtype=pl.Int64))
-    if "step" in by:
-        known = known.filter(pl.col("step").eq_missing(pl.col("step").shift(1)))
-    return known.filter(pl.col("missed_ns") > 0).group_by(by).agg(pl.col("missed_ns").sum())
+    missed = (reached != intervals.NEVER) & (reached < start)
+    return rows.with_columns(
+        start_ns=pl.Series(reached, dtype=pl.Int64),
+        end_ns="start_ns",
+        inside=pl.col("step").eq_missing(pl.col("step").shift(1)),
+    ).filter(pl.Series(missed))
 
 
 def recorded(windows: pl.DataFrame, table: pl.DataFrame, *by: str) -> pl.DataFrame:
@@ -297,11 +296,17 @@ def recorded(windows: pl.DataFrame, table: pl.DataFrame, *by: str) -> pl.DataFra
     Args:
         windows: Frame with start_ns, end_ns and the columns of `by`.
         table: As `Timeline.budget`.
-        by: As of `between_captures`.
+        by: As of `between_captures`, and perhaps step: what lies between two counts for neither then.
     """
-    length = pl.col("end_ns") - pl.col("start_ns") - pl.col("missed_ns").fill_null(0)
-    found = windows.join(between_captures(table, *by), on=by, how="left", maintain_order="left")
-    return found.with_columns(recorded_ns=length).drop("missed_ns")
+    length = pl.col("end_ns") - pl.col("start_ns")
+    between = between_captures(table, *(name for name in by if name != "step"))
+    if "step" in by:
+        between = between.filter("inside")
+    missed = between.group_by(by).agg(missed_ns=length.sum())
+    found = windows.join(missed, on=by, how="left", maintain_order="left")
+    return found.with_columns(recorded_ns=length - pl.col("missed_ns").fill_null(0)).drop(
+        "missed_ns"
+    )
 
 
 def budget(timeline: Timeline) -> Budget | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
+from bubblescope.analysis.device_budget import between_captures
 from bubblescope.analysis.overview import Overview
 from bubblescope.model.decoders import prepared
 from bubblescope.model.plain_text import cut
@@ -236,6 +237,7 @@ class Outline(NamedTuple):
             "kernels": ran.head(),
             "no_kernels": NOT_ASKED if timeline.budget.height and not kernels else None,
             "groups": groups_of(timeline),
+            "unrecorded": _unrecorded(timeline, ranks, origin_ns),
         }
         if counted.left_out:
             known["notes"].append(_thinned(counted))
@@ -308,6 +310,17 @@ class Outline(NamedTuple):
 def _extreme(value: Any, otherwise: int) -> int:
     """Return the least or most of a column; something else if it has none."""
     return otherwise if value is None else int(value)
+
+
+def _unrecorded(timeline: Timeline, ranks: pl.DataFrame, origin_ns: int) -> list[schema.Unrecorded]:
+    """Return when nothing was recorded of ranks, by their place on the page."""
+    place = ranks.select("rank", "position")
+    between = between_captures(timeline.budget, "rank").join(place, on="rank")
+    rows = between.sort("position", "start_ns").select("position", "start_ns", "end_ns").iter_rows()
+    return [
+        schema.Unrecorded(rank=at, start=start - origin_ns, end=end - origin_ns)
+        for at, start, end in rows
+    ]
 
 
 def _thinned(counted: Counters) -> str:

@@ -352,6 +352,14 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[int]
 
 
+class Unrecorded(msgspec.Struct, frozen=True, kw_only=True):
+    """Time in which nothing was recorded of a rank, given by its place: between two captures of it."""
+
+    rank: int
+    start: int
+    end: int
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step, from its first task to its last; of devices that run whole models, to the next one.
 
@@ -538,6 +546,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         no_kernels: How to get them, if the traces hold some.
         communicating: What communicated in tasks.
         groups: Of ranks that communicate.
+        unrecorded: When nothing was recorded of ranks, by rank and time.
         against: What changed to another run; None if the page shows one.
     """
 
@@ -573,6 +582,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     no_kernels: str | None
     communicating: list[Communicating]
     groups: list[Group]
+    unrecorded: list[Unrecorded]
     against: Against | None
 
 

@@ -16,6 +16,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
+from bubblescope.analysis.device_budget import between_captures
 from bubblescope.analysis.overview import Overview, evenly
 from bubblescope.model import language, units
 from bubblescope.model.arrays import in_blocks
@@ -25,7 +26,7 @@ from bubblescope.render.picture.sampling import IDLE, apportioned, moments, runn
 from bubblescope.render.ticks import ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions
@@ -54,6 +55,12 @@ _ROOM: Final = 3
 _APART: Final = 14
 """Characters between the numbers of the time axis."""
 _DIM: Final = Style(dim=True)
+_UNRECORDED: Final = IDLE - 1
+"""What stands for time in which nothing was recorded, among the indices of kinds."""
+_DIAGONAL: Final = "\N{BOX DRAWINGS LIGHT DIAGONAL UPPER RIGHT TO LOWER LEFT}"
+_BARE: Final = {IDLE: "·", _UNRECORDED: _DIAGONAL}
+"""What is drawn where there is no task."""
+_BARE_ASCII: Final = {IDLE: ".", _UNRECORDED: "/"}
 
 
 class Lanes(msgspec.Struct, frozen=True, eq=False):
@@ -61,12 +68,14 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         tasks: Compute tasks with rank, kind, start_ns and end_ns.
+        unrecorded: Frame with rank, start_ns and end_ns: when nothing was recorded of a rank.
         titles: Rank -> title of its lane, from top to bottom.
         start_ns, end_ns: What is shown.
         said: What it is, in a few words.
     """
 
     tasks: pl.DataFrame
+    unrecorded: pl.DataFrame
     titles: dict[int, str]
     start_ns: int
     end_ns: int
@@ -119,13 +128,23 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             ranks = evenly(ranks, most)
         titles = dict(ranks.select("rank", "title").iter_rows())
         wanted = (
-            pl.col("lane") == Lane.COMPUTE.value,
             pl.col("end_ns") > start_ns,
             pl.col("start_ns") < end_ns,
             pl.col("rank").is_in(list(titles)),
         )
-        shown = pl.concat([block.filter(wanted) for block in in_blocks(tasks)]).drop("lane")
-        return cls(shown, titles, start_ns, end_ns, " · ".join(said))
+        compute = pl.col("lane") == Lane.COMPUTE.value
+        shown = pl.concat([block.filter(compute, *wanted) for block in in_blocks(tasks)])
+        between = between_captures(timeline.budget, "rank").select("rank", "start_ns", "end_ns")
+        if not timeline.run.common_clock:
+            between = between.clear()  # these times are not those of the lanes
+        return cls(
+            shown.drop("lane"),
+            between.filter(*wanted),
+            titles,
+            start_ns,
+            end_ns,
+            " · ".join(said),
+        )
 
     def sampled(self, samples: int) -> dict[int, NDArray[np.int64]]:
         """Return for each rank what runs in each of so many equal parts of the time.
@@ -134,7 +153,8 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
         keeps the shares of the time right along its lane.
 
         Returns:
-            Rank -> indices of the kinds, or `IDLE`. Where tasks overlap, they take turns.
+            Rank -> indices of the kinds, `IDLE`, or what stands for time that was not recorded. Where
+            tasks overlap, they take turns.
         """
         kinds = self.tasks.select(
             "rank",
@@ -151,6 +171,9 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             lanes[int(str(rank))][lane["sample"].to_numpy()] = lane["kind"].to_numpy()
         for (rank,), lane in kinds.filter("crowded").group_by("rank"):
             lanes[int(str(rank))] = apportioned(lane, self.start_ns, self.end_ns, samples)
+        for rank, start_ns, end_ns in self.unrecorded.iter_rows():
+            within = slice(*np.searchsorted(at_ns, (start_ns, end_ns)))
+            lanes[rank][within][lanes[rank][within] == IDLE] = _UNRECORDED
         return lanes
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
@@ -159,7 +182,7 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             and not console.no_color
             and not options.ascii_only
         )
-        idle = "." if options.ascii_only else "·"
+        bare = _BARE_ASCII if options.ascii_only else _BARE
         room = max(_LEAST, options.max_width // 2)
         titles = {rank: _cut(title, room, options) for rank, title in self.titles.items()}
         titles = {rank: language.translated(title) for rank, title in titles.items()}
@@ -167,11 +190,11 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
         cells = max(_LEAST, options.max_width - room - 1)
         for rank, lane in self.sampled(2 * cells if coloured else cells).items():
             yield Segment(titles[rank] + " " * (room + 1 - cell_len(titles[rank])), _DIM)
-            yield from _halves(lane, idle) if coloured else _letters(lane, idle)
+            yield from _halves(lane, bare) if coloured else _letters(lane, bare)
             yield Segment.line()
         yield Segment(" " * (room + 1) + self._axis(cells, options), _DIM)
         yield Segment.line()
-        yield from self._legend(options.max_width, idle, coloured=coloured)
+        yield from self._legend(options.max_width, bare, coloured=coloured)
 
     def _axis(self, cells: int, options: ConsoleOptions) -> str:
         """Return a line with round numbers, each right of the moment that it names."""
@@ -185,16 +208,21 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
         text = "".join(line)
         return text.replace("µ", "u") if options.ascii_only else text
 
-    def _legend(self, width: int, idle: str, *, coloured: bool) -> Iterator[Segment]:
+    def _legend(self, width: int, bare: Mapping[int, str], *, coloured: bool) -> Iterator[Segment]:
         present = set(self.tasks["kind"].cast(pl.String).unique())
-        x = 0
-        for kind in (*(kind for kind in Kind if kind.value in present), None):
-            name = kind.value.replace("_", " ") if kind else "idle"
-            mark, style = idle, _DIM
-            if kind and coloured:
+        marks = []
+        for kind in Kind:
+            if kind.value not in present:
+                continue
+            mark, style = LETTERS[kind], Style()
+            if coloured:
                 mark, style = "█", Style(color=UNKNOWN_GROUND[kind])
-            elif kind:
-                mark, style = LETTERS[kind], Style()
+            marks.append((mark, style, kind.value.replace("_", " ")))
+        marks.append((bare[IDLE], _DIM, "idle"))
+        if self.unrecorded.height:
+            marks.append((bare[_UNRECORDED], _DIM, "not recorded"))
+        x = 0
+        for mark, style, name in marks:
             entry = f" {language.translated(name)}   "
             if x and x + cell_len(entry) - 2 > width:
                 yield Segment.line()
@@ -232,14 +260,14 @@ def _cut(title: str, room: int, options: ConsoleOptions) -> str:
     return title if len(title) <= room else title[: room - 1] + "…"
 
 
-def _halves(lane: NDArray[np.int64], idle: str) -> Iterator[Segment]:
-    """Draw two samples in each character; idle time is the terminal's own background."""
+def _halves(lane: NDArray[np.int64], bare: Mapping[int, str]) -> Iterator[Segment]:
+    """Draw two samples in each character; where no task is, it is the terminal's own background."""
     pairs = zip(lane[::2].tolist(), lane[1::2].tolist(), strict=True)
     for (left, right), same in groupby(pairs):
         count = len(list(same))
-        one, other = (None if at == IDLE else UNKNOWN_GROUND[_KINDS[at]] for at in (left, right))
+        one, other = (None if at in bare else UNKNOWN_GROUND[_KINDS[at]] for at in (left, right))
         if one is None and other is None:
-            yield Segment(idle * count, _DIM)
+            yield Segment(bare[max(left, right)] * count, _DIM)
         elif one == other:
             yield Segment("█" * count, Style(color=one))
         elif one is None:
@@ -248,5 +276,5 @@ def _halves(lane: NDArray[np.int64], idle: str) -> Iterator[Segment]:
             yield Segment("▌" * count, Style(color=one, bgcolor=other))
 
 
-def _letters(lane: NDArray[np.int64], idle: str) -> Iterator[Segment]:
-    yield Segment("".join(idle if at == IDLE else LETTERS[_KINDS[at]] for at in lane.tolist()))
+def _letters(lane: NDArray[np.int64], bare: Mapping[int, str]) -> Iterator[Segment]:
+    yield Segment("".join(bare.get(at) or LETTERS[_KINDS[at]] for at in lane.tolist()))

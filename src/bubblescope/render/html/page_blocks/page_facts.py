@@ -284,6 +284,7 @@ def _tell(
         against=None,
         communicating=[],
         groups=[],
+        unrecorded=[],
         title=cut(title_of(view), _TITLE),
         overlays=[],
         above=None,

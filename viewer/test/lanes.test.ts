@@ -1,0 +1,60 @@
+// @vitest-environment happy-dom
+import { expect, test } from "vitest";
+import { scheme } from "../src/colour";
+import { LanePainter } from "../src/lanes";
+import { legend } from "../src/legend";
+import { packed, Raster } from "../src/raster";
+import { made, THEME } from "./made";
+
+/** The pixels of a lane of one rank, a pixel for every 10 ns, from top to bottom. */
+function painted(unrecorded: { rank: number; start: number; end: number }[], height: number): Uint32Array {
+  (globalThis as { ImageData?: unknown }).ImageData ??= class {
+    data;
+    constructor(
+      public width: number,
+      public height: number,
+    ) {
+      this.data = new Uint8ClampedArray(4 * width * height);
+    }
+  };
+  const { head, data } = made({
+    rows: [{ rank: 0, tasks: [{ start: 0, end: 80 }] }],
+    head: { unrecorded },
+  });
+  const raster = new Raster();
+  raster.begin(24, height, 1, 0);
+  const look = { scheme: scheme("kind", head, data), causes: false, phases: false, pale: false, figure: false };
+  const grid = { first: 0, perPixel: 10, columns: 24, ratio: 1 };
+  const paint = new LanePainter(head, data).painter(raster, data, { ...look, theme: THEME }, grid, 0);
+  paint({ row: head.rows[0]!, top: 0, height, band: 0 }, raster.whole);
+  let pixels = new Uint32Array();
+  const putImageData = (image: ImageData): void => void (pixels = new Uint32Array(image.data.buffer));
+  raster.flush({ putImageData } as unknown as CanvasRenderingContext2D, 0);
+  return pixels;
+}
+
+test("time that was not recorded is no idle time: its ground is another, with stripes", () => {
+  const [idle, page, stripe] = [THEME.idle, THEME.page, THEME.line].map(packed);
+  const pixels = painted([{ rank: 0, start: 80, end: 160 }], 16);
+  const at = (x: number): number[] => Array.from({ length: 16 }, (_, y) => pixels[24 * y + x]!);
+  for (const x of [16, 20, 23]) expect(new Set(at(x))).toEqual(new Set([idle]));
+  for (let x = 8; x < 16; x++) expect(new Set(at(x))).toEqual(new Set([page, stripe]));
+  for (const x of [1, 6]) expect(at(x)).not.toContain(page);
+});
+
+test("of another rank it is not, and in a lane too low for stripes it has its ground", () => {
+  const page = packed(THEME.page);
+  expect(painted([{ rank: 1, start: 80, end: 160 }], 16)).not.toContain(page);
+  expect([...painted([{ rank: 0, start: 80, end: 160 }], 1)].filter((pixel) => pixel === page)).toHaveLength(8);
+});
+
+test("the legend names it where there is any", () => {
+  const said = (unrecorded: { rank: number; start: number; end: number }[]): string => {
+    const { head, data } = made({ rows: [{ rank: 0, tasks: [] }], head: { unrecorded } });
+    const told = { scheme: scheme("kind", head, data), theme: THEME, byKind: true };
+    const parts = legend(head, told as unknown as Parameters<typeof legend>[1], () => {});
+    return parts.map((part) => part.textContent).join(" ");
+  };
+  expect(said([])).not.toContain("not recorded");
+  expect(said([{ rank: 0, start: 1, end: 2 }])).toContain("not recorded: between two captures");
+});
