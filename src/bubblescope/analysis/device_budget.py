@@ -487,6 +487,7 @@ LABELS: Final[dict[Use, str]] = {
     Use.HOST_GC: "host late: collecting garbage",
     Use.HOST_OPERATOR: "host late: in operators",
     Use.HOST_PYTHON: "host late: in Python",
+    Use.HOST_CALL: "host late: in calls of the device's runtime",
     Use.HOST_SYSTEM: "host late: in system calls",
     Use.HOST_UNKNOWN: "host late: the trace does not say why",
     Use.RANK_WAIT: "host waiting for other ranks",
@@ -506,6 +507,7 @@ BRIEF: Final[dict[Use, str]] = {
     Use.HOST_GC: "host, collecting garbage",
     Use.HOST_OPERATOR: "host, in operators",
     Use.HOST_PYTHON: "host, in Python",
+    Use.HOST_CALL: "host, in runtime calls",
     Use.HOST_SYSTEM: "host, in system calls",
     Use.HOST_UNKNOWN: "host, unknown",
     Use.RANK_WAIT: "host, waiting for other ranks",
@@ -540,7 +542,7 @@ def main_reason(spending: Spending) -> tuple[str, int]:
     return key, sums[key]
 
 
-_ELSEWHERE: Final = (Use.HOST_DATA, Use.HOST_GC, Use.HOST_SYSTEM)
+_ELSEWHERE: Final = (Use.HOST_DATA, Use.HOST_GC, Use.HOST_CALL, Use.HOST_SYSTEM)
 """What keeps a host from launching that is no work of the job's own code."""
 _LAUNCHING: Final = (*(use for use in HOST if use not in _ELSEWHERE),)
 _COMPUTE_BOUND: Final = 0.8
@@ -548,9 +550,10 @@ _COMPUTE_BOUND: Final = 0.8
 
 
 def bound(spending: Spending) -> str:
-    """Return what a run is bound by: compute, launch, data, gc, system, communication, copy, waiting.
+    """Return what a run is bound by.
 
-    It is "graph" where graphs of which the traces do not tell what ran in them decide about compute.
+    It is compute, launch, data, gc, runtime, system, communication, copy or waiting; "graph" where
+    graphs of which the traces do not tell what ran in them decide about compute.
     """
     if (spending.share(spending.compute_ns) or 0) >= _COMPUTE_BOUND:
         told = spending.share(spending.compute_ns - spending.graphs_ns) or 0
@@ -560,6 +563,7 @@ def bound(spending: Spending) -> str:
         "launch": sum(idle.get(use, 0) for use in (*_LAUNCHING, Use.LAUNCH_CALL, Use.LATENCY)),
         "data": idle.get(Use.HOST_DATA, 0),
         "gc": idle.get(Use.HOST_GC, 0),
+        "runtime": idle.get(Use.HOST_CALL, 0),
         "system": idle.get(Use.HOST_SYSTEM, 0),
         "communication": spending.communication_exposed_ns + idle.get(Use.RANK_WAIT, 0),
         "copy": spending.copy_exposed_ns + idle.get(Use.PAGES, 0),

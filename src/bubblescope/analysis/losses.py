@@ -36,6 +36,7 @@ CAUSE_OF: Final[dict[Use, Cause]] = {
     **dict.fromkeys(HOST, Cause.LAUNCH),
     Use.HOST_DATA: Cause.PAUSE,
     Use.HOST_GC: Cause.PAUSE,
+    Use.HOST_CALL: Cause.PAUSE,
     Use.HOST_SYSTEM: Cause.PAUSE,
     Use.RANK_WAIT: Cause.SYNC,
     Use.LAUNCH_CALL: Cause.LAUNCH,

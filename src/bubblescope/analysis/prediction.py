@@ -48,6 +48,7 @@ NEEDS: Final[dict[Use, str]] = {
     Use.HOST_GC: "garbage collection between steps",
     Use.HOST_OPERATOR: "CUDA graphs or compiled code",
     Use.HOST_PYTHON: "CUDA graphs or compiled code",
+    Use.HOST_CALL: "memory that is kept, and code that is loaded ahead",
     Use.HOST_SYSTEM: "a host that does not wait for input, locks or other threads",
     Use.HOST_UNKNOWN: HOST_AHEAD,
     Use.RANK_WAIT: "ranks that are ready together, and transfers beneath computation",

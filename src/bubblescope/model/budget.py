@@ -45,6 +45,8 @@ class Use(str, Enum):
     """The host launched late, within an operator."""
     HOST_PYTHON = "host_python"
     """The host launched late, in Python outside of all operators."""
+    HOST_CALL = "host_call"
+    """The host launched late, in a call of the device's runtime that allocates, frees or sets up."""
     HOST_SYSTEM = "host_system"
     """The host launched late, in a call of the operating system: reading, or waiting for a thread."""
     HOST_UNKNOWN = "host_unknown"

@@ -8,11 +8,13 @@ import msgspec
 import polars as pl
 
 from bubblescope.model import device_time
+from bubblescope.model.budget import LATENCY_NS
 from bubblescope.model.kinds import Kind
 from bubblescope.names.host_ranges import Doing, doing
+from bubblescope.names.runtime_calls import Call, what_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bubblescope.names.parsed import ParsedName
 
@@ -50,11 +52,11 @@ HOST: Final = {
 }
 """What the host did: `doing` is one of the codes below, `name` an index into `Capture.host_names`."""
 
-BLOCKED, ANNOTATED, SYSTEM, EXCHANGE, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(9)
+BLOCKED, ANNOTATED, SYSTEM, EXCHANGE, PYTHON, OPERATOR, DATA, OPTIMIZER, RUNTIME, GC = range(10)
 """What a host may be doing: waiting in a call of the device's runtime, or, the later the more telling,
 something in an annotation, a call of the operating system, an exchange with other ranks, Python, an
-operator, loading data, an optimizer, or collecting garbage. An exchange may be under way while its
-thread does something else."""
+operator, loading data, an optimizer, another call of the device's runtime, or collecting garbage. An
+exchange may be under way while its thread does something else."""
 
 WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""
@@ -177,6 +179,38 @@ def numbered_kernels(called: pl.Series) -> tuple[pl.Series, tuple[str, ...]]:
 SLOW_COPY_NS: Final = 50_000
 """How long a call that should only start a copy takes at least if it waited: others take 5 to 25 us."""
 
+
+def telling_calls(
+    strings: pl.DataFrame, name: str, start: str = "start_ns", end: str = "end_ns"
+) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Return what keeps those calls of a device's runtime that tell what the host did, if it was late.
+
+    Args:
+        strings: Frame with id and the name of each function.
+        name: The column of calls that has the id of their function's name.
+        start: The column that has when each began.
+        end: That which has when it ended.
+
+    Returns:
+        A function that takes calls, and returns some, with doing: `BLOCKED` or `RUNTIME`.
+    """
+    of: dict[Call, list[int]] = {sort: [] for sort in Call}
+    for number, text in strings.iter_rows():
+        of[what_for(text)].append(number)
+    length = pl.col(end) - pl.col(start)
+    waits, copies, works = (
+        pl.col(name).is_in(of[sort]) for sort in (Call.WAITS, Call.COPIES, Call.WORKS)
+    )
+    blocked = waits | (copies & (length >= SLOW_COPY_NS))
+    doing = pl.when(blocked).then(BLOCKED).when(works).then(RUNTIME)
+
+    def telling(calls: pl.DataFrame) -> pl.DataFrame:
+        few = calls.filter((length >= LATENCY_NS) | waits)  # of millions, before more is asked
+        return few.with_columns(doing=doing.cast(pl.Int8)).drop_nulls("doing")
+
+    return telling
+
+
 _ABOUT: Final = {
     Doing.DATA: DATA,
     Doing.OPTIMIZER: OPTIMIZER,
@@ -218,28 +252,18 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     )
 
 
-def told_by_host(
-    blocked: pl.DataFrame, ranges: pl.DataFrame, system: pl.DataFrame | None = None
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def told_by_host(calls: pl.DataFrame, ranges: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Return what threads of the host did, with the columns of `HOST`, and the names in it.
 
     Args:
-        blocked: Frame with process, thread, start_ns, end_ns and name of the calls that blocked.
+        calls: Frame with process, thread, start_ns, end_ns, name and doing of calls that tell what the
+            host did.
         ranges: Frame with the columns of `RANGES`.
-        system: The same of calls of the operating system, if the trace shows them.
     """
-    calls = {BLOCKED: blocked} | ({} if system is None else {SYSTEM: system})
-    names = [frame["name"] for frame in (*calls.values(), ranges)]
-    every = pl.concat(names).drop_nulls().unique().sort().to_list()
+    every = pl.concat([calls["name"], ranges["name"]]).drop_nulls().unique().sort().to_list()
     if not every:
         return pl.DataFrame(schema=HOST), ()
     numbers = {name: number for number, name in enumerate(every)}
     number = pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32)
-    told = [
-        frame.drop_nulls()
-        .with_columns(doing=pl.lit(doing), name=number)
-        .select(*HOST)
-        .cast(_NUMBERED)
-        for doing, frame in calls.items()
-    ]
-    return pl.concat([*told, annotated(ranges, numbers)]), tuple(every)
+    told = calls.drop_nulls().with_columns(name=number).select(*HOST).cast(_NUMBERED)
+    return pl.concat([told, annotated(ranges, numbers)]), tuple(every)

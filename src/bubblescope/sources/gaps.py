@@ -27,6 +27,7 @@ from bubblescope.sources.capture import (
     OPERATOR,
     OPTIMIZER,
     PYTHON,
+    RUNTIME,
     SYSTEM,
 )
 from bubblescope.sources.stretch_sums import CODE, Bulk, Parts
@@ -45,6 +46,7 @@ _USE_OF: Final = {
     OPERATOR: Use.HOST_OPERATOR,
     DATA: Use.HOST_DATA,
     OPTIMIZER: Use.HOST_OPTIMIZER,
+    RUNTIME: Use.HOST_CALL,
     GC: Use.HOST_GC,
 }
 _UNKNOWN: Final = -1

@@ -11,6 +11,7 @@ from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.losses import BETWEEN
 from bubblescope.analysis.step_lengths import warm_up
 from bubblescope.model.budget import HOST, Use
+from bubblescope.names.runtime_calls import is_of_memory
 
 if TYPE_CHECKING:
     from bubblescope.analysis.device_budget import Budget
@@ -115,8 +116,8 @@ def lost(budget: Budget, losses: Losses) -> list[Finding]:
             if share >= _WORTH_NAMING:
                 values = {"detail": detail, "detail_share": share}
                 said.append(Finding("evidence", _HOW.get(use, "loss"), values))
-            if use is Use.COPY and share > _MOSTLY:
-                advised = _copies(detail)
+            if share > _MOSTLY:
+                advised = _particular(use, detail) or advised
         said.append(Finding("advice", advised, {}))
     return said
 
@@ -136,6 +137,31 @@ def _slow(calls: pl.DataFrame) -> Finding | None:
         return None
     values = {"count": count, "slow_share": slow / spent, "longest_ns": calls["longest_ns"].max()}
     return Finding("evidence", "slow_call" if count == 1 else "slow_calls", values)
+
+
+CALLS_OF_MEMORY: Final = "calls_of_memory"
+"""Key of the advice about calls that allocate and free memory."""
+COMPILED: Final = "compiled"
+"""Key of the advice about operators that launch late though they are compiled."""
+GRADIENTS: Final = "gradients"
+"""Key of the advice about an optimizer that clears gradients."""
+
+
+def _particular(use: Use, detail: str) -> str | None:
+    """Return the key of the advice about most of a class of time; None if it is that of the class."""
+    if use is Use.COPY:
+        return _copies(detail)
+    if use is Use.HOST_CALL and is_of_memory(detail):
+        return CALLS_OF_MEMORY
+    if use is Use.HOST_OPERATOR and detail.startswith(_COMPILED):
+        return COMPILED
+    if use is Use.HOST_OPTIMIZER and ".zero_grad" in detail:
+        return GRADIENTS
+    return None
+
+
+_COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
+"""What ranges of code that torch.compile made begin with."""
 
 
 def _copies(sort: str) -> str:

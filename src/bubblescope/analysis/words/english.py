@@ -33,6 +33,10 @@ DEVICE_ADVICE: Final = {
         "device, or ahead of the step."
     ),
     Use.HOST_PYTHON: "Keep Python off the critical path: torch.compile, CUDA graphs, less logging.",
+    Use.HOST_CALL: (
+        "Calls that load code or set up streams and events take long on first use only: trace later "
+        "steps, or make them before the step."
+    ),
     Use.HOST_SYSTEM: (
         "Look at what the call waits for: input (read, poll), a lock or another thread (futex, "
         "pthread_cond_wait, such as Python's own lock), or memory (mmap, ioctl)."
@@ -69,6 +73,7 @@ DEVICE_HEADLINES: Final = {
     Use.HOST_GC: "Collect garbage between steps only.",
     Use.HOST_OPERATOR: "Launch larger pieces of work.",
     Use.HOST_PYTHON: "Keep Python off the critical path.",
+    Use.HOST_CALL: "Set up ahead, or trace later steps.",
     Use.HOST_SYSTEM: "Do not wait in system calls.",
     Use.HOST_UNKNOWN: "Find out what the host does.",
     Use.RANK_WAIT: "Do not wait for other ranks on the host.",
@@ -344,6 +349,23 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Make fewer copies of tensors: one memory layout throughout (contiguous, channels last), "
         "views, operations in place, fused kernels."
     ),
+    ("headline", "calls_of_memory"): "Keep memory, instead of freeing it.",
+    ("advice", "calls_of_memory"): (
+        "Allocating and freeing memory of the device waits for it, and takes long: leave PyTorch's "
+        "caching allocator on (PYTORCH_NO_CUDA_MEMORY_CACHING), do not empty its cache in the step, and "
+        "leave it room or expandable segments; on first use only, trace later steps."
+    ),
+    ("headline", "compiled"): "Launch compiled code as CUDA graphs.",
+    ("advice", "compiled"): (
+        "The code is compiled, and launched late all the same: torch.compile's mode "
+        '"reduce-overhead" launches it as CUDA graphs; fewer graph breaks make fewer launches; on first '
+        "use, which compiles, trace later steps."
+    ),
+    ("headline", "gradients"): "Set gradients to None.",
+    ("advice", "gradients"): (
+        "Set gradients to None instead of filling them with zeros (zero_grad(set_to_none=True), which is "
+        "the default since PyTorch 2.0)."
+    ),
     ("headline", "copy_pinned"): "Copy ahead, on a stream of its own.",
     ("advice", "copy_pinned"): (
         "The memory is pinned already: copy on a stream of its own, one step ahead "
@@ -368,6 +390,7 @@ BOUNDS: Final = {
     "launch": "Launch-bound",
     "data": "Waiting for the data loader",
     "gc": "Held up by Python's garbage collection",
+    "runtime": "Held up in calls of the device's runtime",
     "system": "Held up in calls of the operating system",
     "communication": "Communication-bound",
     "copy": "Copy-bound",

@@ -6,12 +6,12 @@ torch_npu hands operators to a thread of their own, which launches them, unless 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
 from bubblescope.names.host_ranges import collects_garbage
-from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.ascend.mstx_messages import parse_message
 from bubblescope.sources.ascend.profile import RANGE_TYPES
 from bubblescope.sources.capture import (
@@ -22,8 +22,9 @@ from bubblescope.sources.capture import (
     LAUNCHES,
     OPERATOR,
     PYTHON,
-    SLOW_COPY_NS,
+    RUNTIME,
     about,
+    telling_calls,
 )
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ class Calls(NamedTuple):
 
     Attributes:
         launches: Frame with the columns of `LAUNCHES`; the thread is the one that launching waited for.
-        blocked: Frame with thread, start_ns, end_ns and name (a number) of those that blocked.
+        telling: Frame with thread, start_ns, end_ns, name (a number) and doing of those that tell what
+            the host did.
         queue: Frame with thread, start_ns, end_ns and name of what a thread took out of the queue.
     """
 
     launches: pl.DataFrame
-    blocked: pl.DataFrame
+    telling: pl.DataFrame
     queue: pl.DataFrame
 
 
@@ -75,27 +77,23 @@ def read_calls(
         framework: As `read_framework` returns it.
         linked: Connections of device work.
     """
-    how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
-    for number, name in strings.filter(pl.col("value").str.starts_with("aclrt")).iter_rows():
-        how[blocks(name)].append(number)
-    long = pl.col("endNs") - pl.col("startNs") >= SLOW_COPY_NS
-    blocking = pl.col("name").is_in(how[Blocks.ALWAYS]) | (
-        pl.col("name").is_in(how[Blocks.IF_LONG]) & long
-    )
+    named = strings.filter(pl.col("value").str.starts_with("aclrt"))
+    telling = telling_calls(named, "name", "startNs", "endNs")
     launching = pl.col("connectionId").is_in(linked.implode())
+    told: list[pl.DataFrame] = []
 
     def matter(piece: pl.DataFrame) -> pl.DataFrame:
-        found = piece.with_columns(blocking=blocking, launching=launching)
-        return found.filter(pl.col("blocking") | pl.col("launching"))
+        told.append(telling(piece))
+        return piece.filter(launching)
 
-    calls = _timed(tables.read("CANN_API", [*_CALL, "connectionId"], matter))
+    launches = _timed(tables.read("CANN_API", [*_CALL, "connectionId"], matter))
     queue = _queue(tables, strings, framework.filter(type=_QUEUE))
-    launches = calls.filter("launching").rename({"connectionId": "correlation"})
+    launches = launches.rename({"connectionId": "correlation"})
     launches = _waited_for(launches.unique("correlation", keep="first"), queue)
     kept = ["thread", "start_ns", "end_ns", "name"]
     return Calls(
         launches.with_columns(process=pl.lit(0, pl.Int64)).select(*LAUNCHES),
-        calls.filter("blocking").select(kept),
+        _timed(pl.concat(told)).select(*kept, "doing"),
         queue.select(kept),
     )
 
@@ -185,7 +183,10 @@ def read_activity(
         _OPERATORS: (framework.filter(type=_OPERATORS), _operator),
         _FUNCTIONS: (framework.filter(type=_FUNCTIONS), _function),
         _QUEUE: (calls.queue, lambda name: (OPERATOR, name.removeprefix(_DEQUEUE))),
-        BLOCKED: (calls.blocked, lambda name: (BLOCKED, name)),
+        **{
+            code: (calls.telling.filter(doing=code), partial(_called, code))
+            for code in (BLOCKED, RUNTIME)
+        },
         ANNOTATED: (marks, lambda name: (about(name), parse_message(name, names).name)),
     }
     numbers: dict[str, int] = {}
@@ -209,6 +210,10 @@ def read_activity(
             .select(*HOST)
         )
     return pl.concat(parts), tuple(numbers)
+
+
+def _called(code: int, name: str) -> tuple[int, str]:
+    return code, name
 
 
 def _operator(name: str) -> tuple[int, str]:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from bubblescope.model.budget import LATENCY_NS
 from bubblescope.names.host_ranges import collects_garbage, unnumbered, without_address
-from bubblescope.names.runtime_calls import Blocks, blocks
+from bubblescope.names.runtime_calls import Call, what_for
 from bubblescope.sources.capture import (
     BLOCKED,
     GC,
     HOST,
     OPERATOR,
     PYTHON,
+    RUNTIME,
     SLOW_COPY_NS,
     WAITS,
     annotated,
@@ -34,18 +36,23 @@ class Host:
     def __init__(self) -> None:
         self._names = Numbers()
         self._of_functions = _AlikeFunctions(self._names)
-        self._blocks, self._functions = _Blocks(), _Functions()
+        self._calls, self._functions = _Calls(), _Functions()
         self._columns: list[tuple[Any, ...]] = []
         self._waits: list[tuple[Ints, Ints]] = []
         self._syncs = False
 
     def take_calls(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
-        """Take calls of the device's runtime, and keep those that block."""
-        how = np.fromiter(map(self._blocks.__getitem__, names), np.int8, len(names))
-        slow = (how == _IF_LONG) & (end - start >= SLOW_COPY_NS)
-        kept = np.flatnonzero((how == _ALWAYS) | slow).tolist()
-        if kept:
-            self._take([names[row] for row in kept], start[kept], end[kept], thread[kept], BLOCKED)
+        """Take calls of the device's runtime, and keep those that tell what the host did."""
+        sort = np.fromiter(map(self._calls.__getitem__, names), np.int8, len(names))
+        blocked = (sort == Call.WAITS.value) | (
+            (sort == Call.COPIES.value) & (end - start >= SLOW_COPY_NS)
+        )
+        works = (sort == Call.WORKS.value) & (end - start >= LATENCY_NS)
+        kept = np.flatnonzero(blocked | works)
+        if len(kept):
+            doing = np.where(blocked[kept], BLOCKED, RUNTIME).astype(np.int8)
+            told = [names[row] for row in kept.tolist()]
+            self._take(told, start[kept], end[kept], thread[kept], doing)
 
     def take_operators(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
         """Take operators."""
@@ -128,17 +135,12 @@ class _AlikeFunctions(dict[str, int]):
         return found
 
 
-_NEVER, _IF_LONG, _ALWAYS = range(3)
-
-
-class _Blocks(dict[str, int]):
-    """Says of each call, by its name, whether it blocks."""
+class _Calls(dict[str, int]):
+    """Says of each call, by its name, what it is for: values of `Call`."""
 
     def __missing__(self, name: str) -> int:
-        how = blocks(name)
-        code = _ALWAYS if how is Blocks.ALWAYS else _IF_LONG if how is Blocks.IF_LONG else _NEVER
-        self[name] = code
-        return code
+        self[name] = sort = what_for(name).value
+        return sort
 
 
 class _Functions(dict[str, int]):

@@ -17,18 +17,18 @@ import polars as pl
 from bubblescope.model.budget import LATENCY_NS
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.names.phase_words import AUTOGRAD_THREAD, OPTIMIZER_KERNEL
-from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     A_GRAPH,
     LAUNCHES,
     OPERATORS,
     RANGES,
-    SLOW_COPY_NS,
+    SYSTEM,
     UNIFIED,
     WAITS,
     WORK,
     Capture,
     Comm,
+    telling_calls,
     told_by_host,
 )
 from bubblescope.sources.emit_nvtx import without_numbers
@@ -118,14 +118,15 @@ def read_export(
     work, counts = _device_work(
         tables, told, zero, streams=kernels or waits is not None, titles=kernels
     )
-    launches, blocked = _launches(tables, strings)
+    launches, calls = _launches(tables, strings)
     owner = _owner(launches, ranges)
     work, counts, unowned = _owned(work, counts, owner)
     if waits is not None:
         own = pl.lit(owner, pl.Int64)
         waits = waits.with_columns(pl.col("process").fill_null(own)).drop_nulls()
     system = _system_calls(tables, strings, launches["thread"])
-    host, host_names = told_by_host(blocked, ranges, system)
+    calls = calls if system is None else pl.concat([calls, system])
+    host, host_names = told_by_host(calls, ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
     capture, nccl = _with_nccl(
@@ -246,15 +247,10 @@ def _engine_threads(tables: Tables, strings: pl.DataFrame) -> pl.Series:
 
 
 def _launches(tables: Tables, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the calls of CUDA's runtime, and, with the columns of `RANGES`, those that blocked."""
-    how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
-    for number, name in strings.filter(pl.col("value").str.contains("^c?u")).iter_rows():
-        how[blocks(name)].append(number)
-    long = pl.col("end_ns") - pl.col("start_ns") >= SLOW_COPY_NS
-    waited = pl.col("nameId").is_in(how[Blocks.ALWAYS]) | (
-        pl.col("nameId").is_in(how[Blocks.IF_LONG]) & long
-    )
-    blocked: list[pl.DataFrame] = []
+    """Return the calls of CUDA's runtime, and those that tell what the host did, for `told_by_host`."""
+    named = strings.filter(pl.col("value").str.contains("^c?u")).select("id", name="value")
+    telling = telling_calls(named, "nameId")
+    told: list[pl.DataFrame] = []
 
     def shrink(piece: pl.DataFrame) -> pl.DataFrame:
         calls = piece.drop_nulls(["start", "globalTid", "correlationId"]).select(
@@ -265,23 +261,20 @@ def _launches(tables: Tables, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
             correlation="correlationId",
             nameId="nameId",
         )
-        blocked.append(calls.filter(waited))  # few, and only their names are needed later
+        told.append(telling(calls))  # few, and only their names are needed later
         return calls.drop("nameId")
 
     launches = tables.read(
         _RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"], shrink
     )
-    named = strings.select("id", name="value")
-    calls = (
-        pl.concat(blocked).sort("thread", "start_ns").join(named, left_on="nameId", right_on="id")
-    )
-    return launches, calls.select(*RANGES)
+    calls = pl.concat(told).sort("thread", "start_ns").join(named, left_on="nameId", right_on="id")
+    return launches, calls.select(*RANGES, "doing")
 
 
 def _system_calls(
     tables: Tables, strings: pl.DataFrame, launching: pl.Series
 ) -> pl.DataFrame | None:
-    """Return long calls of the operating system of some threads, with the columns of `RANGES`.
+    """Return long calls of the operating system of some threads, as `told_by_host` takes them.
 
     None if the export shows none: they are traced unless `nsys profile --trace` leaves out `osrt`.
 
@@ -306,8 +299,9 @@ def _system_calls(
             start_ns="start",
             end_ns="end",
             name="name",
+            doing=pl.lit(SYSTEM, pl.Int8),
         )
-        .select(*RANGES)
+        .select(*RANGES, "doing")
     )
 
 

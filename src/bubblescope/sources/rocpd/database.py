@@ -16,15 +16,14 @@ from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.names.phase_words import OPTIMIZER_KERNEL
-from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
     RANGES,
-    SLOW_COPY_NS,
     WORK,
     Capture,
     Comm,
     numbered_kernels,
+    telling_calls,
     told_by_host,
 )
 from bubblescope.sources.emit_nvtx import without_numbers
@@ -264,7 +263,7 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
         impossible=every.height - work.height,
         copying=copying.height,
     )
-    host, host_names = told_by_host(_blocked(calls, events.strings), ranges.select(*RANGES))
+    host, host_names = told_by_host(_telling(calls, events.strings), ranges.select(*RANGES))
     numbers, titles = numbered_kernels(work["title"]) if named else (None, ())
     capture = Capture(
         ranges=ranges.select(*RANGES),
@@ -288,22 +287,11 @@ def _copying(calls: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
     return calls.join(names, left_on="name_id", right_on="id")
 
 
-def _blocked(calls: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls in which the host waited, with the columns of `RANGES`."""
-    how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
-    for number, name in strings.filter(pl.col("string").str.starts_with("hip")).iter_rows():
-        how[blocks(name)].append(number)
-    long = pl.col("end_ns") - pl.col("start_ns") >= SLOW_COPY_NS
-    return (
-        calls.filter(
-            pl.col("name_id").is_in(how[Blocks.ALWAYS])
-            | (pl.col("name_id").is_in(how[Blocks.IF_LONG]) & long)
-        )
-        .join(strings, left_on="name_id", right_on="id")
-        .rename({"string": "name"})
-        .select(*RANGES)
-        .drop_nulls()
-    )
+def _telling(calls: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that tell what the host did, as `told_by_host` takes them."""
+    named = strings.filter(pl.col("string").str.starts_with("hip")).select("id", name="string")
+    found = telling_calls(named, "name_id")(calls).join(named, left_on="name_id", right_on="id")
+    return found.select(*RANGES, "doing").drop_nulls()
 
 
 def _ranges(regions: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
