@@ -9,6 +9,7 @@ import bubblescope
 from bubblescope import BubblescopeError
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.render.data_frames import to_pandas
+from chunked import with_an_empty_chunk
 from full import module
 
 LATE_NS = 2**62 + 1
@@ -111,3 +112,11 @@ def test_without_pandas_the_sentence_says_what_to_install(run, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(BubblescopeError, match=r"pip install 'bubblescope\[notebook\]'"):
         run.to_pandas()
+
+
+def test_what_is_done_to_a_frame_of_pandas_does_nothing_to_the_run(pandas):
+    frame = with_an_empty_chunk(pl.DataFrame({"start_ns": [1, 2], "share": [0.5, 1.5]}))
+    written = to_pandas(frame, never_missing={"start_ns"})
+    for column in written:
+        written[column].to_numpy()[:] = 0
+    assert frame.rows() == [(1, 0.5), (2, 1.5)]

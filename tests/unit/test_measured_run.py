@@ -7,6 +7,7 @@ import pytest
 
 from bubblescope import Timeline
 from bubblescope.analysis.idle.measured_run import measured_run
+from chunked import with_an_empty_chunk
 
 
 def run_of(*rows):
@@ -22,6 +23,17 @@ def run_of(*rows):
             name=pl.format("F{}", "microbatch"),
         )
     )
+
+
+def test_a_run_stays_as_it_is_however_its_tasks_lie_in_memory(monkeypatch):
+    timeline = run_of((0, 0, 100, 200), (0, 1, 200, 300), (1, 0, 250, 400))
+    chunked = with_an_empty_chunk(timeline.tasks)
+    monkeypatch.setattr(timeline, "tasks", chunked)
+    before = timeline.tasks.clone().rows()
+
+    measured_run(timeline)
+
+    assert timeline.tasks.rows() == before
 
 
 @pytest.mark.parametrize(

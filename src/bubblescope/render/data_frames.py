@@ -57,11 +57,17 @@ def _column(pandas: Any, column: pl.Series, *, always: bool) -> Any:
         values[:] = column.to_list()
         return values
     if always or not (dtype.is_integer() or dtype == pl.Boolean):
-        return column.to_numpy(writable=True)
+        return _own(column)
     whole = dtype.is_integer()
     array = pandas.arrays.IntegerArray if whole else pandas.arrays.BooleanArray
-    values = column.fill_null(0 if whole else False).to_numpy(writable=True)
-    return array(values, column.is_null().to_numpy(writable=True))
+    filled = column.fill_null(0 if whole else False)
+    return array(_own(filled), _own(column.is_null()))
+
+
+def _own(column: pl.Series) -> Any:
+    """Return values that can be written to without a change to the column."""
+    # Of a column with an empty chunk, what Polars gives as writable is the column itself.
+    return np.array(column.to_numpy())
 
 
 def _texts(column: pl.Series) -> Any:

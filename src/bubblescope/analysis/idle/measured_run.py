@@ -633,7 +633,8 @@ def _columns(tasks: pl.DataFrame) -> dict[str, Any]:
         group=pl.struct("step", "rank").rle_id(),
     )
     columns = {values.name: values.to_numpy().astype(np.int32) for values in numbers}
-    return columns | {name: tasks[name].to_numpy(writable=True) for name in ("start_ns", "end_ns")}
+    # Of a column with an empty chunk, what Polars gives as writable is the column itself.
+    return columns | {name: np.array(tasks[name].to_numpy()) for name in ("start_ns", "end_ns")}
 
 
 def _awaited(

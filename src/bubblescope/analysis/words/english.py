@@ -352,19 +352,19 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "calls_of_memory"): "Keep memory, instead of freeing it.",
     ("advice", "calls_of_memory"): (
         "Allocating and freeing memory of the device waits for it, and takes long: leave PyTorch's "
-        "caching allocator on (PYTORCH_NO_CUDA_MEMORY_CACHING), do not empty its cache in the step, and "
-        "leave it room or expandable segments; on first use only, trace later steps."
+        "caching allocator on (PYTORCH_NO_CUDA_MEMORY_CACHING), do not empty its cache in the step, "
+        "and leave it room or expandable segments. If it is on first use only, trace later steps."
     ),
     ("headline", "compiled"): "Launch compiled code as CUDA graphs.",
     ("advice", "compiled"): (
         "The code is compiled, and launched late all the same: torch.compile's mode "
-        '"reduce-overhead" launches it as CUDA graphs; fewer graph breaks make fewer launches; on first '
-        "use, which compiles, trace later steps."
+        '"reduce-overhead" launches it as CUDA graphs, and fewer graph breaks make fewer launches. If '
+        "it is on first use, which compiles, trace later steps."
     ),
     ("headline", "gradients"): "Set gradients to None.",
     ("advice", "gradients"): (
-        "Set gradients to None instead of filling them with zeros (zero_grad(set_to_none=True), which is "
-        "the default since PyTorch 2.0)."
+        "Set gradients to None instead of filling them with zeros (zero_grad(set_to_none=True), "
+        "which is the default since PyTorch 2.0)."
     ),
     ("headline", "copy_pinned"): "Copy ahead, on a stream of its own.",
     ("advice", "copy_pinned"): (

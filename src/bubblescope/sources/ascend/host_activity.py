@@ -28,6 +28,8 @@ from bubblescope.sources.capture import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.sqlite import SqliteTables
 
@@ -179,7 +181,7 @@ def read_activity(
             lambda piece: piece.filter(pl.col("eventType").is_in(RANGE_TYPES)),
         ).rename({"message": "name"})
     )
-    told = {
+    told: dict[int, tuple[pl.DataFrame, Callable[[str], tuple[int, str]]]] = {
         _OPERATORS: (framework.filter(type=_OPERATORS), _operator),
         _FUNCTIONS: (framework.filter(type=_FUNCTIONS), _function),
         _QUEUE: (calls.queue, lambda name: (OPERATOR, name.removeprefix(_DEQUEUE))),
