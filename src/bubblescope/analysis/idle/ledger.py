@@ -232,7 +232,6 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
             told: What was asked of it before it was let go of.
         """
         table, error = entries.table, entries.errors.sort("step", "pipeline")["error"].to_numpy()
-        slowed = (table["cause"] == Cause.SLOW_RANK.value).any()
         return cls(
             table=table,
             outside=entries.outside,
@@ -242,7 +241,9 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
             left_out=entries.left_out,
             present=entries.causes,
             typical=typical,
-            slow_ranks=tuple(slow_ranks(entries.work, typical)) if slowed else (),
+            slow_ranks=tuple(slow_ranks(entries.work, typical))
+            if Cause.SLOW_RANK in entries.causes
+            else (),
             phases=entries.phases,
             between=entries.between,
             replays=replays,

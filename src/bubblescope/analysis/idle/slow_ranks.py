@@ -43,6 +43,8 @@ class SlowRank(msgspec.Struct, frozen=True):
         task: The first task that was longer.
         error: By how much it may seem slower than it is, as `rank_errors` has it.
         of_work: What its tasks take longer in a step, of what the busiest rank works in one.
+        passing_share: By how much longer its tasks are in the steps in which it was slower, if that is
+            all: no other rank does what it does, and it is not slow as a rule. Else None.
     """
 
     rank: int
@@ -52,10 +54,16 @@ class SlowRank(msgspec.Struct, frozen=True):
     task: Shown
     error: float
     of_work: float
+    passing_share: float | None
 
     @property
     def odd(self) -> bool:
-        """Whether it is a twentieth slower, not by chance, and by enough to make steps longer."""
+        """Whether it is a twentieth slower, not by chance, and by enough to make steps longer.
+
+        A rank is not that is slower than itself in other steps alone.
+        """
+        if self.passing_share is not None:
+            return False
         enough = self.slow_share >= _SLOW and self.of_work >= _OF_WORK
         return enough and self.slow_share > _SIGMAS * self.error
 
@@ -220,10 +228,27 @@ def slow_ranks(work: Work, typical: Typical) -> list[SlowRank]:
             of_work=(pl.col("was") - pl.col("healthy")) / work.busiest_ns,
         )
         .filter(pl.col("steps") > 0, pl.col("share") > 0)
+        .join(_passing(typical), on="rank", how="left")
         .sort("share", "rank", descending=[True, False])
-        .select("rank", "share", "steps", "error", "of_work")
+        .select("rank", "share", "steps", "error", "of_work", "passing")
     )
     return [
-        SlowRank(rank, share, steps, work.of, work.shown[rank], error, of_work)
-        for rank, share, steps, error, of_work in found.iter_rows()
+        SlowRank(rank, share, steps, work.of, work.shown[rank], error, of_work, passing)
+        for rank, share, steps, error, of_work, passing in found.iter_rows()
     ]
+
+
+def _passing(typical: Typical) -> pl.DataFrame:
+    """Return rank and passing: `SlowRank.passing_share`, of ranks that are alone and slow for a while."""
+    alone = pl.len().over("kind", "stage") == 1
+    as_a_rule = pl.col("own_rank") > pl.col("healthy_ns") + 1
+    lone = (
+        typical.places.with_columns(alone=alone)
+        .group_by(pl.col("rank").cast(pl.Int64))
+        .agg(pl.col("alone").all(), slow=as_a_rule.any())
+        .filter("alone", ~pl.col("slow"))
+    )
+    times = typical.medians.passing.group_by(pl.col("rank").cast(pl.Int64)).agg(
+        passing=pl.col("times").mean() - 1
+    )
+    return times.join(lone, on="rank", how="semi")

@@ -216,7 +216,11 @@ def _slow_rank(_timeline: Timeline, study: Study, _evidence: Evidence) -> Findin
     top = slowest(_ledger(study))
     if top is None:
         raise ValueError("no rank is slow")
-    values = {name: getattr(top, name) for name in ("rank", "slow_share", "steps", "of")}
+    values: dict[str, Any] = {"rank": top.rank, "steps": top.steps, "of": top.of}
+    if top.passing_share is not None:
+        values["passing_share"] = top.passing_share
+        return Finding("evidence", "slow_steps", values, (top.task,))
+    values["slow_share"] = top.slow_share
     return Finding("evidence", "slow_rank" if top.odd else "slow_rank_alike", values, (top.task,))
 
 

@@ -134,6 +134,14 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Rank {rank} is {slow_share} slower than a healthy rank at its stage, in {steps} of {of} "
         "steps."
     ),
+    ("evidence", "slow_steps"): (
+        "In {steps} of {of} steps rank {rank} took longer for the same work than in its others, "
+        "{passing_share} on average."
+    ),
+    ("advice", "slow_steps"): (
+        "Look at what is different in those steps: longer inputs, first use (loading, compiling, "
+        "caches), other processes, or clocks that are lowered for a while."
+    ),
     ("advice", "slow_rank"): (
         "Look at its device: clock, temperature, power limit, other processes. If it stays slow, "
         "take it out."
@@ -282,6 +290,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ),
     ("headline", "imbalance"): "Even out the stages.",
     ("headline", "slow_rank"): "Look at the device of rank {rank}.",
+    ("headline", "slow_steps"): "Find out why some steps are slower.",
     ("headline", "slow_rank_alike"): "Find out why ranks at one stage differ.",
     ("headline", "variation"): "Even out the micro-batches.",
     ("headline", "order"): "Run tasks in the schedule's order.",
