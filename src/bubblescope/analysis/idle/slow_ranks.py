@@ -239,7 +239,7 @@ def slow_ranks(work: Work, typical: Typical) -> list[SlowRank]:
 
 
 def _passing(typical: Typical) -> pl.DataFrame:
-    """Return rank and passing: `SlowRank.passing_share`, of ranks that are alone and slow for a while."""
+    """Return rank and passing (`SlowRank.passing_share`) of ranks that are slow for a while only."""
     alone = pl.len().over("kind", "stage") == 1
     as_a_rule = pl.col("own_rank") > pl.col("healthy_ns") + 1
     lone = (

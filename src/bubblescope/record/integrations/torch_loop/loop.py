@@ -25,6 +25,7 @@ from bubblescope.record.integrations.torch_loop.models import (
     parts_of,
 )
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
+from bubblescope.record.integrations.torch_loop.reductions import Reducing
 from bubblescope.record.notes import FORWARD, OPTIMIZER
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Loop:
         self._feeds = False
         """Whether data is fetched from one of these now."""
         session.when_used(self._heed)
+        self._reducing = Reducing()
         self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
 
     # The loop's models
@@ -158,6 +160,7 @@ class Loop:
             Called(model, self)
         there = {id(model): model for model in (*self._there(), *new)}
         self._models = list(map(weakref.ref, there.values()))
+        self._reducing = Reducing(there.values())
         return bool(new)
 
     def _follows(self, model: Any) -> bool:
@@ -359,9 +362,10 @@ class Loop:
                 return otherwise(
                     tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
                 )
-            origins, work = self.origins, None
+            origins, work, reduction = self.origins, None, None
             try:
                 root = tensors.grad_fn if type(tensors) is self._tensor else None
+                reduction = self._reducing.within(root) if self._reducing else None
                 if root is not None and origins.open == 1 and not (retain_graph or create_graph):
                     far = root._sequence_nr() - origins.bounds[-1]  # noqa: SLF001  it has no other name
                     if far == origins.far and type(root) is origins.kind:
@@ -386,6 +390,7 @@ class Loop:
             finally:
                 self.inside = self.outside
                 end = now()
+            end = end if reduction is None else reduction.ended(items, step, end)
             items += (step, what, begin, end, begin, end, None)
             if len(items) >= intake.most:
                 intake.relieve()
