@@ -10,6 +10,8 @@ import polars as pl
 from bubblescope.analysis.finding import place
 from bubblescope.analysis.idle.rank_noise import rank_errors
 from bubblescope.analysis.idle.task_lengths import Durations, Typical
+from bubblescope.model.kinds import Kind
+from bubblescope.model.timing import on_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +45,7 @@ class SlowRank(msgspec.Struct, frozen=True):
         task: The first task that was longer.
         error: By how much it may seem slower than it is, as `rank_errors` has it.
         of_work: What its tasks take longer in a step, of what the busiest rank works in one.
+        mixed: Whether it may be one that waits: as of `Work`, and others do what it does.
         passing_share: By how much longer its tasks are in the steps in which it was slower, if that is
             all: no other rank does what it does, and it is not slow as a rule. Else None.
     """
@@ -54,15 +57,16 @@ class SlowRank(msgspec.Struct, frozen=True):
     task: Shown
     error: float
     of_work: float
+    mixed: bool
     passing_share: float | None
 
     @property
     def odd(self) -> bool:
         """Whether it is a twentieth slower, not by chance, and by enough to make steps longer.
 
-        A rank is not that is slower than itself in other steps alone.
+        A rank is not that is slower than itself in other steps alone, nor one that may be waiting.
         """
-        if self.passing_share is not None:
+        if self.mixed or self.passing_share is not None:
             return False
         enough = self.slow_share >= _SLOW and self.of_work >= _OF_WORK
         return enough and self.slow_share > _SIGMAS * self.error
@@ -160,12 +164,15 @@ class Work(msgspec.Struct, frozen=True):
         shown: The first task of each rank that was longer, if any was.
         busiest_ns: What the busiest rank of each step worked, in all.
         of: Number of steps.
+        mixed: Whether tasks may contain waiting for other ranks: the host was timed, and no collective
+            was recorded, so that those within a pass, as FSDP's, are part of it.
     """
 
     ranks: pl.DataFrame
     shown: dict[int, Shown]
     busiest_ns: int
     of: int
+    mixed: bool
 
     @classmethod
     def of_steps(cls, run: Durations | MeasuredRun, parts: Lengths, timeline: Timeline) -> Self:
@@ -195,6 +202,8 @@ class Work(msgspec.Struct, frozen=True):
             {rank: timeline.tasks.row(row, named=True) for rank, row in shown},
             int(steps.group_by("step").agg(pl.col("own").max())["own"].sum()),
             len(numbers),
+            on_host(timeline.ranks) is not None
+            and not (timeline.tasks["kind"] == Kind.COLLECTIVE.value).any(),
         )
 
     @classmethod
@@ -210,6 +219,7 @@ class Work(msgspec.Struct, frozen=True):
             {rank: min(tasks, key=place) for rank, tasks in shown.items()},
             sum(part.busiest_ns for part in parts),
             sum(part.of for part in parts),
+            all(part.mixed for part in parts),
         )
 
 
@@ -228,27 +238,36 @@ def slow_ranks(work: Work, typical: Typical) -> list[SlowRank]:
             of_work=(pl.col("was") - pl.col("healthy")) / work.busiest_ns,
         )
         .filter(pl.col("steps") > 0, pl.col("share") > 0)
-        .join(_passing(typical), on="rank", how="left")
+        .join(_beside(typical), on="rank", how="left")
         .sort("share", "rank", descending=[True, False])
-        .select("rank", "share", "steps", "error", "of_work", "passing")
+        .select("rank", "share", "steps", "error", "of_work", "alone", "passing")
     )
     return [
-        SlowRank(rank, share, steps, work.of, work.shown[rank], error, of_work, passing)
-        for rank, share, steps, error, of_work, passing in found.iter_rows()
+        SlowRank(
+            rank,
+            slow_share=share,
+            steps=steps,
+            of=work.of,
+            task=work.shown[rank],
+            error=error,
+            of_work=of_work,
+            mixed=work.mixed and not alone,
+            passing_share=passing,
+        )
+        for rank, share, steps, error, of_work, alone, passing in found.iter_rows()
     ]
 
 
-def _passing(typical: Typical) -> pl.DataFrame:
-    """Return rank and passing (`SlowRank.passing_share`) of ranks that are slow for a while only."""
-    alone = pl.len().over("kind", "stage") == 1
+def _beside(typical: Typical) -> pl.DataFrame:
+    """Return rank, alone (whether no other does what it does) and `SlowRank.passing_share`."""
     as_a_rule = pl.col("own_rank") > pl.col("healthy_ns") + 1
-    lone = (
-        typical.places.with_columns(alone=alone)
+    ranks = (
+        typical.places.with_columns(alone=pl.len().over("kind", "stage") == 1)
         .group_by(pl.col("rank").cast(pl.Int64))
         .agg(pl.col("alone").all(), slow=as_a_rule.any())
-        .filter("alone", ~pl.col("slow"))
     )
     times = typical.medians.passing.group_by(pl.col("rank").cast(pl.Int64)).agg(
         passing=pl.col("times").mean() - 1
     )
-    return times.join(lone, on="rank", how="semi")
+    passing = pl.when("alone", ~pl.col("slow")).then("passing")
+    return ranks.join(times, on="rank", how="left").select("rank", "alone", passing)

@@ -221,6 +221,8 @@ def _slow_rank(_timeline: Timeline, study: Study, _evidence: Evidence) -> Findin
         values["passing_share"] = top.passing_share
         return Finding("evidence", "slow_steps", values, (top.task,))
     values["slow_share"] = top.slow_share
+    if top.mixed:
+        return Finding("evidence", "slow_or_waits", values, (top.task,))
     return Finding("evidence", "slow_rank" if top.odd else "slow_rank_alike", values, (top.task,))
 
 

@@ -146,6 +146,15 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Look at its device: clock, temperature, power limit, other processes. If it stays slow, "
         "take it out."
     ),
+    ("evidence", "slow_or_waits"): (
+        "Tasks of rank {rank} take {slow_share} longer than those of a healthy rank at its stage, in "
+        "{steps} of {of} steps. If collectives run inside of them, as FSDP's do, that is not told from "
+        "waiting for another rank."
+    ),
+    ("advice", "slow_or_waits"): (
+        "See which rank begins last, and how long collectives take: record them as tasks, or time the "
+        "device (bubblescope record --timer cupti). Replace no device before."
+    ),
     ("evidence", "slow_rank_alike"): (
         "No rank stands out: rank {rank} is the slowest, over the run {slow_share} slower than a "
         "healthy rank at its stage, in {steps} of {of} steps."
@@ -291,6 +300,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "imbalance"): "Even out the stages.",
     ("headline", "slow_rank"): "Look at the device of rank {rank}.",
     ("headline", "slow_steps"): "Find out why some steps are slower.",
+    ("headline", "slow_or_waits"): "Find out which rank the others wait for.",
     ("headline", "slow_rank_alike"): "Find out why ranks at one stage differ.",
     ("headline", "variation"): "Even out the micro-batches.",
     ("headline", "order"): "Run tasks in the schedule's order.",
