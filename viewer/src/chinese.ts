@@ -543,6 +543,7 @@ export const NAMES: Record<string, string> = {
   host_operator: "主机执行算子",
   host_python: "主机执行 Python",
   host_system: "主机在系统调用中",
+  host_call: "主机在设备运行时调用中",
   host_unknown: "主机情况不明",
   rank_wait: "主机等待其他 rank",
   launch_call: "下发调用",

@@ -26,7 +26,7 @@ function painted(unrecorded: { rank: number; start: number; end: number }[], hei
   const look = { scheme: scheme("kind", head, data), causes: false, phases: false, pale: false, figure: false };
   const grid = { first: 0, perPixel: 10, columns: 24, ratio: 1 };
   const paint = new LanePainter(head, data).painter(raster, data, { ...look, theme: THEME }, grid, 0);
-  paint({ row: head.rows[0]!, top: 0, height, band: 0 }, raster.whole);
+  paint({ row: head.rows[0]!, gaps: undefined, top: 0, height, band: 0 }, raster.whole);
   let pixels = new Uint32Array();
   const putImageData = (image: ImageData): void => void (pixels = new Uint32Array(image.data.buffer));
   raster.flush({ putImageData } as unknown as CanvasRenderingContext2D, 0);
