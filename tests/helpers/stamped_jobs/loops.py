@@ -190,6 +190,10 @@ class Loop:
                 self.engine.backward(stamps.passed(loss, number, 0))
                 self.engine.step()
                 return loss
+            if self.asked.wrap == "ddp":
+                # It waits for gradients after autograd, too.
+                stamps.passed(loss, number, 0).backward()
+                return loss
             scaled = loss if self.scaler is None else self.scaler.scale(loss)
             start = now()
             scaled.backward()
