@@ -1428,3 +1428,35 @@ def test_the_rank_that_others_wait_for_is_slow_and_not_the_one_that_waits(tmp_pa
     slow = study(timeline).slow_rank
     assert slow is not None
     assert slow.rank == 1
+
+
+COLLECTIVES = """
+    import torch
+    from torch import distributed, nn
+    distributed.init_process_group("gloo")
+    ranks = distributed.get_world_size()
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = lambda: torch.ones(2)
+    for step in range(3):
+        model(torch.ones(2, 4)).sum().backward()
+        distributed.all_reduce(one())
+        distributed.all_gather([one() for _ in range(ranks)], one())
+        distributed.broadcast(one(), 0)
+        distributed.all_gather_object([None] * ranks, step)
+        distributed.barrier()
+        waits = [distributed.all_reduce(one(), async_op=True) for _ in range(2)]
+        for work in waits:
+            work.wait()
+        optimizer.step()
+        distributed.barrier()  # of no step
+    distributed.destroy_process_group()
+"""
+
+
+def test_collectives_that_the_loop_calls_are_tasks_each_while_it_waits(tmp_path):
+    done = recorded(tmp_path / "out", torchrun(tmp_path, 2, textwrap.dedent(COLLECTIVES)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    tasks = sources.load(tmp_path / "out").tasks.filter(kind="collective")
+    counts = tasks.group_by("rank", "step").len().sort("rank", "step")
+    assert counts["len"].to_list() == [7] * 2 * 3

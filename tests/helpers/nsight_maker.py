@@ -366,14 +366,18 @@ class Process:
 
     def launch(self, at: int, *, thread: int = 0) -> int:
         """Add a launching call; return its correlation id."""
+        return self.call("cudaLaunchKernel_v7000", at, at + 5, thread=thread)
+
+    def call(self, name: str, start: int, end: int, *, thread: int = 0) -> int:
+        """Add a call of CUDA's runtime; return its correlation id."""
         self.next_correlation += 1
         self.export._add(
             "CUPTI_ACTIVITY_KIND_RUNTIME",
-            start=at,
-            end=at + 5,
+            start=start,
+            end=end,
             globalTid=self.thread(thread),
             correlationId=self.next_correlation,
-            nameId=self.export.string("cudaLaunchKernel_v7000"),
+            nameId=self.export.string(name),
             returnValue=0,
         )
         return self.next_correlation

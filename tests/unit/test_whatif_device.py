@@ -100,17 +100,16 @@ def test_what_lies_between_captures_of_a_process_is_no_error_of_the_method():
         budget=budget.filter(pl.col("step") < 6).with_columns(step=pl.lit(4, pl.Int32)),
         step_times=times,
     )
-    missed = between_captures(apart.budget, "rank", "step")
-    assert missed.rows() == [(0, 4, hour)]
+    missed = between_captures(apart.budget, "rank")
+    assert missed.rows() == [(0, 4, 1090, 1090 + hour, True)]
     run = DeviceWhatIf(apart)
     assert (run.step_ns, run.host_never_late().error) == (210, 0)
-    assert between_captures(ONE.budget, "rank", "step").height == 0
+    assert between_captures(ONE.budget, "rank").height == 0
     # Of steps that overlap, what is the other's was recorded; between two steps, nothing is of either.
     one = apart.budget.head(1).drop("step", "start_ns", "end_ns")
     rows = {"step": [4, 5, 4, 5], "start_ns": [0, 10, 20, 40], "end_ns": [10, 20, 30, 50]}
     turns = one.join(pl.DataFrame(rows, schema_overrides={"step": pl.Int32}), how="cross")
-    assert between_captures(turns, "rank", "step").height == 0
-    assert between_captures(turns, "rank")["missed_ns"].to_list() == [10]
+    assert between_captures(turns, "rank").rows() == [(0, 5, 30, 40, False)]
 
 
 def test_a_host_that_keeps_ahead_pays_for_no_calls_and_at_most_the_latency_of_launches():

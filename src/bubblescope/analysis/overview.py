@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.device_budget import between_captures
 from bubblescope.analysis.step_lengths import whole
 from bubblescope.model.extents import extremes
 from bubblescope.model.kinds import Kind, Lane
@@ -39,6 +40,8 @@ class Overview(msgspec.Struct, frozen=True):
         per_rank: Frame with rank, tasks and stage (the first of its first chunk), of ranks with any.
         device_steps: Frame with step, start_ns, end_ns, longest_ns, ranks and open: the same of the
             steps of devices, each to the start of the next one.
+        unrecorded: Frame with rank, start_ns and end_ns: when nothing was recorded of a rank within a
+            step, or within a run without steps.
         kernels_told: Whether the traces say of any task how long kernels ran in it.
     """
 
@@ -48,6 +51,7 @@ class Overview(msgspec.Struct, frozen=True):
     extents: pl.DataFrame
     per_rank: pl.DataFrame
     device_steps: pl.DataFrame
+    unrecorded: pl.DataFrame
     kernels_told: bool
 
     @classmethod
@@ -81,15 +85,18 @@ class Overview(msgspec.Struct, frozen=True):
             timeline.step_times.group_by("step")
             .agg(*edges, pl.col("open").any(), longest_ns=longest, ranks=count)
             .sort("step"),
+            between_captures(timeline.budget, "rank")
+            .filter("inside")
+            .select("rank", "start_ns", "end_ns"),
             bool(tasks["busy_ns"].is_not_null().any()),
         )
 
     @classmethod
     def joined(cls, parts: Sequence[Overview]) -> Self:
         """Return that of several parts of a run together."""
-        extents, per_rank, device_steps = (
+        extents, per_rank, device_steps, unrecorded = (
             pl.concat([getattr(part, name) for part in parts])
-            for name in ("extents", "per_rank", "device_steps")
+            for name in ("extents", "per_rank", "device_steps", "unrecorded")
         )
         return cls(
             sum(part.tasks for part in parts),
@@ -108,6 +115,7 @@ class Overview(msgspec.Struct, frozen=True):
                 pl.col("ranks").sum(),
             )
             .sort("step"),
+            unrecorded.sort("rank", "start_ns"),
             any(part.kernels_told for part in parts),
         )
 

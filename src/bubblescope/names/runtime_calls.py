@@ -12,7 +12,7 @@ _WAITS: Final = re.compile(_RUNTIMES + r"\w*Synchronize\w*")
 _COPIES: Final = re.compile(_RUNTIMES + r"Memcpy\w*")
 _LAUNCHES: Final = re.compile(_RUNTIMES + r"\w*(?:Launch|Memset|MemPrefetch)\w*")
 _OTHERS: Final = re.compile(_RUNTIMES + r"[A-Z]\w*")
-_MEMORY: Final = re.compile(_RUNTIMES + r"\w*(?:Alloc|Free|HostRegister|HostUnregister)\w*")
+_MEMORY: Final = re.compile(_RUNTIMES + r"\w*(?:[Aa]lloc|Free|HostRegister|HostUnregister)\w*")
 
 
 class Call(Enum):

@@ -64,9 +64,9 @@ class SlowRank(msgspec.Struct, frozen=True):
     def odd(self) -> bool:
         """Whether it is a twentieth slower, not by chance, and by enough to make steps longer.
 
-        A rank is not that is slower than itself in other steps alone, nor one that may be waiting.
+        A rank is not that may be waiting.
         """
-        if self.mixed or self.passing_share is not None:
+        if self.mixed:
             return False
         enough = self.slow_share >= _SLOW and self.of_work >= _OF_WORK
         return enough and self.slow_share > _SIGMAS * self.error

@@ -41,7 +41,13 @@ from bubblescope.render.html.packing import (
     rows_of,
     task_columns,
 )
-from bubblescope.render.html.summary import overlays_of, summary, title_of, verdict_of
+from bubblescope.render.html.summary import (
+    overlays_of,
+    summary,
+    title_of,
+    unrecorded_of,
+    verdict_of,
+)
 from bubblescope.render.layout import ordered_ranks
 
 if TYPE_CHECKING:
@@ -237,7 +243,9 @@ class Outline(NamedTuple):
             "kernels": ran.head(),
             "no_kernels": NOT_ASKED if timeline.budget.height and not kernels else None,
             "groups": groups_of(timeline),
-            "unrecorded": _unrecorded(timeline, ranks, origin_ns),
+            "unrecorded": unrecorded_of(
+                between_captures(timeline.budget, "rank"), ranks, origin_ns
+            ),
         }
         if counted.left_out:
             known["notes"].append(_thinned(counted))
@@ -310,17 +318,6 @@ class Outline(NamedTuple):
 def _extreme(value: Any, otherwise: int) -> int:
     """Return the least or most of a column; something else if it has none."""
     return otherwise if value is None else int(value)
-
-
-def _unrecorded(timeline: Timeline, ranks: pl.DataFrame, origin_ns: int) -> list[schema.Unrecorded]:
-    """Return when nothing was recorded of ranks, by their place on the page."""
-    place = ranks.select("rank", "position")
-    between = between_captures(timeline.budget, "rank").join(place, on="rank")
-    rows = between.sort("position", "start_ns").select("position", "start_ns", "end_ns").iter_rows()
-    return [
-        schema.Unrecorded(rank=at, start=start - origin_ns, end=end - origin_ns)
-        for at, start, end in rows
-    ]
 
 
 def _thinned(counted: Counters) -> str:

@@ -326,6 +326,23 @@ def _steps(overview: Overview, view: View, origin_ns: int) -> dict[str, Any]:
     return {"steps": steps, "opening": places[0] if places else None}
 
 
+def unrecorded_of(
+    between: pl.DataFrame, ranks: pl.DataFrame, origin_ns: int
+) -> list[schema.Unrecorded]:
+    """Return when nothing was recorded of ranks, by their place on the page.
+
+    Args:
+        between: Frame with rank, start_ns and end_ns.
+        ranks: Frame with rank and position.
+        origin_ns: Where the page begins.
+    """
+    found = between.join(ranks.select("rank", "position"), on="rank").sort("position", "start_ns")
+    return [
+        schema.Unrecorded(rank=at, start=start - origin_ns, end=end - origin_ns)
+        for at, start, end in found.select("position", "start_ns", "end_ns").iter_rows()
+    ]
+
+
 def _makespan(rates: Rates | None) -> dict[str, float | None]:
     if rates is None:
         return {"makespan": None, "error": None}

@@ -16,7 +16,6 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from bubblescope.analysis.device_budget import between_captures
 from bubblescope.analysis.overview import Overview, evenly
 from bubblescope.model import language, units
 from bubblescope.model.arrays import in_blocks
@@ -134,7 +133,7 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
         )
         compute = pl.col("lane") == Lane.COMPUTE.value
         shown = pl.concat([block.filter(compute, *wanted) for block in in_blocks(tasks)])
-        between = between_captures(timeline.budget, "rank").select("rank", "start_ns", "end_ns")
+        between = overview.unrecorded
         if not timeline.run.common_clock:
             between = between.clear()  # these times are not those of the lanes
         return cls(

@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from bubblescope.record.session import Session
 
 _COLLECTIVE: Final = (identity_of(Kind.COLLECTIVE),)
+_COLLECTIVES: Final = (
+    *("all_reduce", "reduce", "broadcast", "scatter", "gather", "barrier", "monitored_barrier"),
+    *("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"),
+    *("all_to_all", "all_to_all_single"),
+    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
+)
+"""What a loop may call of torch.distributed, by which ranks wait for each other."""
 
 
 def optimizers(module: ModuleType, session: Session) -> None:
@@ -122,8 +129,11 @@ def transfers(module: ModuleType, session: Session) -> None:
         "irecv": _receiving(module.irecv, loop),
         "batch_isend_irecv": _batching(module.batch_isend_irecv, loop),
     }
-    for name in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"):
-        recorded[name] = loop.timed(getattr(module, name), lambda *_, **__: _COLLECTIVE)
+    recorded |= {
+        name: _collecting(getattr(module, name), loop)
+        for name in _COLLECTIVES
+        if hasattr(module, name)
+    }
     for name, function in recorded.items():
         for home in (module, sys.modules["torch.distributed"]):  # it says all of them again
             setattr(home, name, function)
@@ -135,9 +145,29 @@ def _receiving(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
     @functools.wraps(function)
     def receive(*args: Any, **kwargs: Any) -> Any:
         work = function(*args, **kwargs)
-        return work if work is None else loop.awaited([work], loop.receive, *args, **kwargs)[0]
+        if work is None:
+            return None
+        return loop.awaited([work], loop.receive, loop.receives, *args, **kwargs)[0]
 
     return receive
+
+
+def _collecting(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
+    """Return a collective that is recorded; one that returns at once, while it is waited for."""
+
+    def places(*_: Any, **__: Any) -> tuple[bytes, ...]:
+        return _COLLECTIVE
+
+    recorded = loop.timed(function, places)
+
+    @functools.wraps(function)
+    def collect(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs.get("async_op"):
+            return recorded(*args, **kwargs)
+        work = function(*args, **kwargs)
+        return work if work is None else loop.awaited([work], places, None)[0]
+
+    return collect
 
 
 def _batching(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
@@ -162,7 +192,8 @@ def _batching(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
     @functools.wraps(function)
     def batch(operations: Any, *args: Any, **kwargs: Any) -> Any:
         issue = sending if all(map(_sends, operations)) else receiving
-        return loop.awaited(issue(operations, *args, **kwargs), receives, operations)
+        issued = issue(operations, *args, **kwargs)
+        return loop.awaited(issued, receives, loop.receives, operations)
 
     return batch
 

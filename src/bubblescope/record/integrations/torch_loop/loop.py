@@ -469,17 +469,23 @@ class Loop:
         return call
 
     def awaited(
-        self, works: Sequence[Any], places: Places, *args: Any, **kwargs: Any
+        self,
+        works: Sequence[Any],
+        places: Places,
+        begins: Callable[[], bool] | None,
+        *args: Any,
+        **kwargs: Any,
     ) -> Sequence[Any]:
         """Return requests such that waiting for them is recorded.
 
         Args:
             works: Requests; they are returned as they are if nothing is recorded now.
-            places: Returns the receives, packed.
+            places: Returns what is waited for, packed.
+            begins: As of `timed`.
             *args: What to call it with.
             **kwargs: The same by name.
         """
-        said = self._said(places, self.receives, args, kwargs)
+        said = self._said(places, begins, args, kwargs)
         recorder = self._session.recorder
         return awaited(works, said, recorder) if said and recorder is not None else works
 

@@ -33,7 +33,7 @@ from bubblescope.render.html.page_blocks.block_writing import (
     widths,
 )
 from bubblescope.render.html.page_blocks.served import Blocks
-from bubblescope.render.html.summary import summary, title_of, verdict_of
+from bubblescope.render.html.summary import summary, title_of, unrecorded_of, verdict_of
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.sources.dataset.levels_folder import SCHEMA
 
@@ -284,7 +284,7 @@ def _tell(
         against=None,
         communicating=[],
         groups=[],
-        unrecorded=[],
+        unrecorded=unrecorded_of(overview.unrecorded, ranks, origin_ns),
         title=cut(title_of(view), _TITLE),
         overlays=[],
         above=None,

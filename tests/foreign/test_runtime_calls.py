@@ -1,0 +1,108 @@
+"""A host that is late in a call of the device's runtime is told to be in that call.
+
+Such calls launch nothing and are no wait of the job's: they allocate, free, load code or set up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+import bubblescope
+from bubblescope import sources
+from bubblescope.names.runtime_calls import Call, is_of_memory, what_for
+from kineto_maker import Trace
+from nsight_maker import Export
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+US = 1000
+
+
+def late_of(place: Path) -> list[tuple[str, str | None, int]]:
+    budget = sources.load(place).budget
+    late = budget.filter(pl.col("use").cast(pl.String).str.starts_with("host"))
+    return late.select("use", "detail", "spent_ns").rows()
+
+
+def kineto(place: Path, call: str, length: int, around: str) -> Path:
+    """A kernel, then an operator in which a call is made, then the next kernel."""
+    trace = Trace()
+    trace.kernel(100 * US, 200 * US, at=50 * US)
+    trace.operator(around, 201 * US, 900 * US)
+    trace.event("cuda_runtime", call, 210 * US, 210 * US + length)
+    trace.operator("aten::add", 990 * US, 1010 * US)
+    trace.kernel(1010 * US, 1100 * US, at=1000 * US)
+    return trace.write(place / "rank0.json")
+
+
+def nsight(place: Path, call: str, length: int, around: str) -> Path:
+    """The same, as Nsight Systems exports it."""
+    export = Export()
+    process = export.process(7)
+    process.kernel(100 * US, 200 * US, at=50 * US)
+    process.range(around, 201 * US, 900 * US)
+    process.call(call, 210 * US, 210 * US + length)
+    process.kernel(1010 * US, 1100 * US, at=1000 * US)
+    return export.write(place / "rank0.sqlite")
+
+
+@pytest.mark.parametrize("export", [kineto, nsight])
+def test_the_call_is_named_if_it_takes_most_of_the_time(tmp_path, export):
+    file = export(tmp_path, "cudaFree", 600 * US, "aten::convolution_backward")
+    assert late_of(file) == [("host_call", "cudaFree", 800 * US)]
+    said = " ".join(str(bubblescope.why(file)).split())
+    assert "Held up in calls of the device's runtime" in said
+    assert "PYTORCH_NO_CUDA_MEMORY_CACHING" in said
+
+
+@pytest.mark.parametrize("export", [kineto, nsight])
+@pytest.mark.parametrize(
+    ("call", "length"),
+    [("cudaFree", 100 * US), ("cudaLaunchKernel", 600 * US), ("cudaMemsetAsync", 600 * US)],
+    ids=["short", "a launch of what was lost", "a fill"],
+)
+def test_other_calls_say_nothing(tmp_path, export, call, length):
+    file = export(tmp_path, call, length, "aten::convolution_backward")
+    assert late_of(file) == [("host_operator", "aten::convolution_backward", 800 * US)]
+
+
+def test_calls_that_set_up_are_advised_about_as_first_use(tmp_path):
+    file = kineto(tmp_path, "cudaStreamCreateWithFlags", 600 * US, "aten::convolution_backward")
+    said = " ".join(str(bubblescope.why(file)).split())
+    assert "take long on first use only" in said
+    assert "PYTORCH_NO_CUDA_MEMORY_CACHING" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("cudaLaunchKernel_v7000", Call.NOTHING),
+        ("hipExtModuleLaunchKernel", Call.NOTHING),
+        ("hipGraphLaunch", Call.NOTHING),
+        ("cudaMemsetAsync", Call.NOTHING),
+        ("cublasSgemm_v2", Call.NOTHING),
+        ("cutlass_80_wmma", Call.NOTHING),
+        ("aten::cudnn_convolution", Call.NOTHING),
+        ("cudaDeviceSynchronize_v3020", Call.WAITS),
+        ("aclrtSynchronizeStream", Call.WAITS),
+        ("cudaMemcpy_v3020", Call.WAITS),
+        ("hipMemcpyAsync", Call.COPIES),
+        ("cudaFree", Call.WORKS),
+        ("hipFree", Call.WORKS),
+        ("aclrtMalloc", Call.WORKS),
+        ("cuModuleLoadData", Call.WORKS),
+        ("cudaEventCreateWithFlags", Call.WORKS),
+    ],
+)
+def test_what_a_call_is_for(name, call):
+    assert what_for(name) is call
+
+
+def test_calls_of_memory_are_told_from_others():
+    memory = ("cudaMalloc", "hipFree", "cudaHostAlloc", "cudaMallocAsync", "cudaHostRegister")
+    assert all(map(is_of_memory, memory))
+    assert not any(map(is_of_memory, ("cudaStreamCreate", "cuModuleLoadData", "cudaMemcpy")))
