@@ -1460,3 +1460,34 @@ def test_collectives_that_the_loop_calls_are_tasks_each_while_it_waits(tmp_path)
     tasks = sources.load(tmp_path / "out").tasks.filter(kind="collective")
     counts = tasks.group_by("rank", "step").len().sort("rank", "step")
     assert counts["len"].to_list() == [7] * 2 * 3
+
+
+COPIED = """
+    import copy, gc, torch
+    from torch import nn
+    looks = []
+    every = gc.get_objects
+    gc.get_objects = lambda: looks.append(1) or every()
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    outer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(2, 4)).sum().backward()
+    outer.step()
+    for task in range(5):
+        inner = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(inner.parameters(), lr=0.1)
+        inner(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert not looks
+    loose = torch.nn.Parameter(torch.ones(4))  # of no module
+    late = torch.optim.SGD([*inner.parameters(), loose], lr=0.1)
+    assert looks
+    inner(loose.expand(2, 4)).sum().backward()
+    late.step()
+"""
+
+
+def test_models_that_a_job_copies_are_found_without_a_look_at_all_objects(tmp_path):
+    done = recorded(tmp_path / "out", [sys.executable, script(tmp_path, textwrap.dedent(COPIED))])
+    assert done.returncode == 0, done.stderr[-3000:]
+    kinds = sources.load(tmp_path / "out").tasks["kind"].cast(pl.String).to_list()
+    assert Counter(kinds) == {"forward": 7, "backward": 7, "optimizer": 7}

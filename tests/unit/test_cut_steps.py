@@ -91,3 +91,36 @@ def test_steps_that_lost_tasks_are_left_out_by_all_and_counted():
         assert said in " ".join(str(answer).split())
     assert step_measures("A", timeline).side.left_out == (3,)
     assert 3 not in wall_clock(timeline, found.ledger).steps["step"].to_list()
+
+
+def in_turn(steps, models=2, rest=50):
+    """Return a run of one rank that trains models in turn, each a stage, and rests before each step."""
+    rows = []
+    for step in range(steps):
+        for at, kind in enumerate(("forward", "backward")):
+            begin = step * (100 + rest) + 50 * at
+            rows.append((step, step % models, kind, begin, begin + 50))
+    names = ["step", "stage", "kind", "start_ns", "end_ns"]
+    tasks = pl.DataFrame(rows, schema=names, orient="row")
+    return Timeline(
+        tasks.with_columns(rank=0, microbatch=0, lane=pl.lit("compute"), name=pl.lit("x"))
+    )
+
+
+@pytest.mark.parametrize("models", [2, 3])
+def test_models_that_are_trained_in_turn_lack_nothing(models):
+    timeline = in_turn(12, models)
+    assert cut_steps(timeline.tasks) == []
+    wall = wall_clock(timeline, study(timeline).ledger)
+    assert (wall.steps.height, wall.step_ns) == (11, 150)
+    assert dict(wall.totals().select("what", "per_step_ns").iter_rows()) == {
+        "forward and backward": 100,
+        "in no task": 50,
+    }
+
+
+def test_what_is_lost_now_and_then_is_missing_however_often():
+    timeline = run(steps=12)
+    for step in (1, 4, 6):
+        timeline = lost(timeline, step, 1)
+    assert cut_steps(timeline.tasks) == [1, 4, 6]

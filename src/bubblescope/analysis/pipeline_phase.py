@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from bubblescope.model.arrays import Mask
     from bubblescope.model.timeline import Timeline
 
 _Seen = TypeVar("_Seen")
@@ -129,7 +130,10 @@ class StepFacts(NamedTuple):
         count = self.spans["size"].count()
         usual = self.wholes.filter(pl.col("wholes") >= _USUAL * count)
         lacking = self.lacking.join(usual, on=_WAY, how="semi", nulls_equal=True)
-        return lacking["step"].unique().sort().to_list()
+        sets = lacking.group_by(_WAY).agg(pl.col("step").unique().sort())["step"].unique()
+        steps = self.spans.drop_nulls("size")["step"]
+        irregular = [one for one in sets.to_list() if not _regular(steps.is_in(one).to_numpy())]
+        return sorted({step for one in irregular for step in one})
 
     @property
     def lacking_ranks(self) -> list[int]:
@@ -188,7 +192,8 @@ def cut_steps(tasks: pl.DataFrame) -> list[int]:
     many as any rank has in it, went forwards, backwards and through weight gradients on each stage of
     each rank: where that is all of them in half of the steps or more, it should be in each. So steps
     may have more or fewer micro-batches than others, as where batches grow. Tasks without a
-    micro-batch, and ranks that have only a part of the micro-batches in most steps, tell nothing.
+    micro-batch, and ranks that have only a part of the micro-batches in most steps, tell nothing. Nor
+    do steps that lack something in turns, as where two models are trained in turn.
 
     Args:
         tasks: As in `Timeline.tasks`.
@@ -251,6 +256,19 @@ def _passed(counts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFr
     )
     return size, wholes, lacking
 
+
+def _regular(lacking: Mask) -> bool:
+    """Say whether steps lack something in turns, from the first to the last of them.
+
+    As where a job trains two models in turn: nothing is lost from steps that are not of one model.
+    """
+    turns = range(2, min(_LONGEST_TURN, len(lacking) // _TURNS) + 1)
+    return any((lacking[turn:] == lacking[:-turn]).all() for turn in turns)
+
+
+_LONGEST_TURN: Final = 16
+_TURNS: Final = 3
+"""As many turns there must be at least."""
 
 _USUAL: Final = 0.5
 """Share of the steps in which a rank has all micro-batches, from which on it should in each."""

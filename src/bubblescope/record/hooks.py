@@ -47,7 +47,7 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
     LOOP: {
         "torch.autograd": "torch_loop:backwards",
         "torch.optim.optimizer": "torch_loop:optimizers",
-        "torch.nn.modules.module": "torch_loop:compiled_in_place",
+        "torch.nn.modules.module": "torch_loop:modules",
         "torch._dynamo.eval_frame": "torch_loop:compiled",
         "torch._dynamo.symbolic_convert": "torch_loop:translated",
         "torch.amp.grad_scaler": "torch_loop:scalers",

@@ -119,14 +119,19 @@ def optimizer(module: ModuleType, session: Session) -> None:
     module.register_optimizer_step_post_hook(steps.after)
 
 
+def importing() -> bool:
+    """Say whether PyTorch is being imported, so that a job has made nothing of it before."""
+    return bool(getattr(sys.modules["torch"].__spec__, "_initializing", False))
+
+
 def made_before(module: ModuleType) -> list[Any]:
     """Return the optimizers that a job made before it began to be recorded.
 
     Args:
         module: `torch.optim.optimizer`.
     """
-    if getattr(sys.modules["torch"].__spec__, "_initializing", False):
-        return []  # it is being imported: there are none
+    if importing():
+        return []
     # By type, for `isinstance` asks objects, and some answer by doing something.
     return [one for one in gc.get_objects() if issubclass(type(one), module.Optimizer)]
 

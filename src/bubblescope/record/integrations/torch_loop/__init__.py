@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
-from bubblescope.record.integrations.torch_common import made_before
+from bubblescope.record.integrations.torch_common import importing, made_before
 from bubblescope.record.integrations.torch_loop.called import leave_out
 from bubblescope.record.integrations.torch_loop.loop import Loop
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from bubblescope.record.integrations.torch_loop.models import Modules
     from bubblescope.record.session import Session
 
 _COLLECTIVE: Final = (identity_of(Kind.COLLECTIVE),)
@@ -79,16 +80,37 @@ def translated(module: ModuleType, session: Session) -> None:
     session.shared(Loop).compiler.watch(module)
 
 
-def compiled_in_place(module: ModuleType, session: Session) -> None:
-    """Follow a model on after its own `compile`, which puts something in the place of what notices."""
-    theirs = module.Module.compile
+def modules(module: ModuleType, session: Session) -> None:
+    """Know the modules that are made, and follow a model that is compiled in place.
+
+    A module begins with its `__init__`; one that is copied, or read from a file, with `__setstate__`.
+    Its own `compile` puts something in the place of what notices its calls.
+    """
+    known, kind = session.shared(Loop).modules, module.Module
+    known.complete = importing()
+    for name in ("__init__", "__setstate__"):
+        setattr(kind, name, _making(getattr(kind, name), known))
+    theirs = kind.compile
 
     @functools.wraps(theirs)
     def compile_(self: Any, *args: Any, **kwargs: Any) -> None:
         theirs(self, *args, **kwargs)
         session.shared(Loop).compiled(self, self)
 
-    module.Module.compile = compile_
+    kind.compile = compile_
+
+
+def _making(function: Callable[..., None], known: Modules) -> Callable[..., None]:
+    """Return a function that makes a module, and tells of it."""
+
+    @functools.wraps(function)
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        function(self, *args, **kwargs)
+        compiler = getattr(sys.modules["torch"], "compiler", None)  # there is none at first
+        if compiler is None or not compiler.is_compiling():
+            known.add(self)
+
+    return make
 
 
 def scalers(module: ModuleType, session: Session) -> None:

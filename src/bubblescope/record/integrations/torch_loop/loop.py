@@ -19,9 +19,9 @@ from bubblescope.record.integrations.torch_loop.called import Called
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
 from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work, apart
 from bubblescope.record.integrations.torch_loop.models import (
+    Modules,
     called_of,
     in_checkpoint,
-    models_of,
     parts_of,
 )
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
@@ -67,6 +67,7 @@ class Loop:
         intake: Where tasks are put.
         origins: Which forward made what.
         number: Returns the number of the next node that this thread makes.
+        modules: All modules that were made.
         compiler: Says whether what runs is compiled.
         left_out: Code that Dynamo is not to compile where a graph breaks.
     """
@@ -82,6 +83,7 @@ class Loop:
         self._torch = sys.modules["torch"]
         self.thread = 0
         self.compiler = Compiler()
+        self.modules = Modules()
         self.left_out: list[Any] = []
         self.inside: Any = _OUTSIDE
         self.outside: Any = _OUTSIDE
@@ -130,7 +132,7 @@ class Loop:
             wanted = [one for group in optimizer.param_groups for one in group["params"]]
             known = {id(one) for model in self._there() for one in model.parameters()}
             if not known.issuperset(map(id, wanted)):  # some have an optimizer for each parameter
-                self._follow(called_of(models_of(wanted)))
+                self._follow(called_of(self.modules.models_of(wanted)))
                 self._called, self._tries = False, _TRIES
                 self._heed()
         except Exception as error:  # noqa: BLE001  the job goes on
@@ -175,7 +177,8 @@ class Loop:
         try:
             self._tries -= 1
             models = self._there()
-            outermost = models_of(one for model in models for one in model.parameters())
+            held = [one for model in models for one in model.parameters()]
+            outermost = self.modules.models_of(held)
             if not self._follow(outermost):
                 self._follow(part for model in models for part in parts_of(model))
         except Exception as error:  # noqa: BLE001  the job goes on
@@ -188,7 +191,8 @@ class Loop:
         model is; the model is still followed, for a job may call it alone in an evaluation.
         """
         models = self._there()
-        outermost = called_of(models_of(one for model in models for one in model.parameters()))
+        held = [one for model in models for one in model.parameters()]
+        outermost = called_of(self.modules.models_of(held))
         for wrapper in outermost:
             within = [model for model in models if any(one is model for one in wrapper.modules())]
             if len(within) == 1 and within[0] is not wrapper and self._follows(within[0]):

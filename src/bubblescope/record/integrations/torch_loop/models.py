@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _NO_FORWARD: Final = frozenset(
     {"torch.nn.modules.module", "lightning.pytorch.core.module", "pytorch_lightning.core.module"}
@@ -21,15 +22,50 @@ _DEEP: Final = 16
 """How many calls there may be between a checkpoint and the model that it runs."""
 
 
-def models_of(parameters: Iterable[Any]) -> list[Any]:
-    """Return the modules that hold some of these parameters and are part of no other module.
+class Modules:
+    """The modules of a process, as far as they were made since it is recorded.
 
-    A loop may keep its model anywhere; among all objects of the process it is found.
+    Attributes:
+        complete: Whether none was made before.
     """
-    wanted = {id(parameter) for parameter in parameters}
-    module = sys.modules["torch.nn"].Module
-    # By type, for `isinstance` asks objects, and some answer by doing something.
-    modules = [one for one in gc.get_objects() if issubclass(type(one), module)]
+
+    def __init__(self) -> None:
+        self.complete = False
+        self._made: list[weakref.ref[Any]] = []
+        self._most = _FEW
+
+    def add(self, module: Any) -> None:
+        """Note that a module was made."""
+        self._made.append(weakref.ref(module))
+        if len(self._made) >= self._most:
+            self._made = [one for one in self._made if one() is not None]
+            self._most = max(_FEW, 2 * len(self._made))
+
+    def models_of(self, parameters: Iterable[Any]) -> list[Any]:
+        """Return the modules that hold some of these parameters and are part of no other module.
+
+        A loop may keep its model anywhere. Where it is not among those that were made since, it is
+        found among all objects of the process, which takes as long as a step.
+        """
+        wanted = {id(parameter) for parameter in parameters}
+        if self.complete:
+            made = (one() for one in self._made)
+            found = _outermost([one for one in made if one is not None], wanted)
+            if wanted.issubset(id(one) for model in found for one in model.parameters()):
+                return found
+        module = sys.modules["torch.nn"].Module
+        # By type, for `isinstance` asks objects, and some answer by doing something.
+        return _outermost(
+            [one for one in gc.get_objects() if issubclass(type(one), module)], wanted
+        )
+
+
+_FEW: Final = 1024
+"""Modules that are kept in mind before any are forgotten that are gone."""
+
+
+def _outermost(modules: Sequence[Any], wanted: set[int]) -> list[Any]:
+    """Return those of some modules that hold what is wanted and are part of no other of them."""
     inner = {id(part) for one in modules for part in vars(one).get("_modules", {}).values()}
     return [one for one in modules if id(one) not in inner and _holds(one, wanted)]
 
