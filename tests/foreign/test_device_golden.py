@@ -21,7 +21,10 @@ from places import SHARED
 GOLDEN = SHARED.parent / "golden"
 pytestmark = pytest.mark.skipif(not GOLDEN.exists(), reason="needs the shared golden figures")
 
-LATE = ("host_data", "host_optimizer", "host_gc", "host_operator", "host_python", "host_unknown")
+LATE = (
+    *("host_data", "host_optimizer", "host_gc", "host_call", "host_operator", "host_python"),
+    "host_unknown",
+)
 COLUMNS = {
     "own_total_us": lambda of: of.total_ns,
     "own_compute_us": lambda of: of.compute_ns,

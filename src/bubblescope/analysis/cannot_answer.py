@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bubblescope.analysis.device_budget import unknowable
+from bubblescope.analysis.step_lengths import is_one_step
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import ONE_STEP
 
@@ -100,7 +101,7 @@ def _structure(timeline: Timeline, steps: int) -> Iterator[CannotAnswer]:
             "each stage has one rank only, so a slow device cannot be told from a stage with more work",
             "traces of several data-parallel replicas",
         )
-    if run.inferred.get("step") == ONE_STEP:
+    if is_one_step(run):
         yield CannotAnswer("steps", ONE_STEP, "ranges or profiler steps around each training step")
     if steps < 2:
         yield CannotAnswer(

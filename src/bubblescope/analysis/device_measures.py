@@ -13,9 +13,8 @@ import polars as pl
 
 from bubblescope.analysis.changes import UNSTEPPED, Measured
 from bubblescope.analysis.device_budget import LABELS, recorded
-from bubblescope.analysis.step_lengths import whole
+from bubblescope.analysis.step_lengths import is_one_step, whole
 from bubblescope.model.budget import BUDGET_SCHEMA, BUSY, HIDDEN, HOST, IDLE, Use
-from bubblescope.model.provenance import ONE_STEP
 from bubblescope.model.timeline import Timeline
 
 STEP: Final = "step"
@@ -90,7 +89,7 @@ class DeviceMeasures(NamedTuple):
 
 def has_steps(timeline: Timeline) -> bool:
     """Return whether it is known when the steps of a run's devices began."""
-    return timeline.step_times.height > 0 and timeline.run.inferred.get("step") != ONE_STEP
+    return timeline.step_times.height > 0 and not is_one_step(timeline.run)
 
 
 def as_one_step(timeline: Timeline) -> Timeline:

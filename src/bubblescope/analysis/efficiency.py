@@ -22,10 +22,9 @@ from bubblescope.analysis.mfu import (
     peak_flops,
     read_model,
 )
-from bubblescope.analysis.step_lengths import step_windows, whole
+from bubblescope.analysis.step_lengths import is_one_step, step_windows, whole
 from bubblescope.model import units
 from bubblescope.model.budget import Use
-from bubblescope.model.provenance import ONE_STEP
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -407,7 +406,7 @@ def _windows(timeline: Timeline, of_rank: dict[int, int]) -> tuple[pl.DataFrame,
     ).with_columns(shaped=pl.col("rank").is_in(shaped))
     computing = timeline.budget.filter(use=Use.COMPUTE.value)
     steps = timeline.step_times if timeline.step_times.height else step_windows(timeline)
-    if timeline.run.inferred.get("step") == ONE_STEP:
+    if is_one_step(timeline.run):
         steps = steps.clear()  # it may as well be several, or a part of one
     chosen = whole(steps)
     if chosen.height:

@@ -11,11 +11,13 @@ import polars as pl
 from bubblescope.model.arrays import in_blocks
 from bubblescope.model.extents import extents
 from bubblescope.model.kinds import Lane
+from bubblescope.model.provenance import ONE_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bubblescope.analysis.rates import BubbleRates
+    from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
 
 
@@ -49,6 +51,11 @@ def closed(edges: pl.DataFrame) -> pl.DataFrame:
     return edges.sort("rank", "start_ns").with_columns(
         end_ns=pl.coalesce(following, "end_ns"), open=following.is_null()
     )
+
+
+def is_one_step(run: Run) -> bool:
+    """Say whether all of a run was taken as one step, for want of a sign of any: it may be several."""
+    return run.inferred.get("step") == ONE_STEP
 
 
 def whole(steps: pl.DataFrame) -> pl.DataFrame:

@@ -37,7 +37,7 @@ from bubblescope.analysis.prediction import (
     all_of,
     ranked,
 )
-from bubblescope.analysis.step_lengths import warm_up, whole
+from bubblescope.analysis.step_lengths import is_one_step, warm_up, whole
 from bubblescope.model import units
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
 from bubblescope.model.errors import ScheduleError, TimelineError
@@ -101,7 +101,7 @@ class DeviceWhatIf:
             raise TimelineError("the traces hold no kernels, so they do not show what devices did")
         self._timeline = timeline
         self._activities = timeline.activities if activities is None else activities
-        in_steps = budget["step"].is_not_null().any()
+        in_steps = budget["step"].is_not_null().any() and not is_one_step(timeline.run)
         self.span = STEP if in_steps else CAPTURE
         times = timeline.step_times
         if in_steps:

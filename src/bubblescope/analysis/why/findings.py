@@ -15,10 +15,10 @@ from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.idle.evidence import LATE, deviation
 from bubblescope.analysis.idle.notable_rank import LEAST, notable, slowest
+from bubblescope.analysis.step_lengths import is_one_step
 from bubblescope.analysis.wall_clock import WAITS
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
-from bubblescope.model.provenance import ONE_STEP
 from bubblescope.model.timeline_tables import PIPELINE
 from bubblescope.model.whole_steps import PASSES, UNRECORDED
 
@@ -108,7 +108,7 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
         said.append(shown)
         if cause in LATE:
             said += _host(timeline, evidence.of[cause])
-        if cause is Cause.VARIATION and timeline.run.inferred.get("step") == ONE_STEP:
+        if cause is Cause.VARIATION and is_one_step(timeline.run):
             said.append(Finding("evidence", "one_step", {}))
         said.append(Finding("advice", _advised(cause, shown, timeline), {}))
     return [*said, *_no_wait(study, inherent)]
