@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bubblescope import sources
 from bubblescope.sources.kineto.operator_flops import (
     _FORMULAS,
     OPERATORS,
     operator_flops,
     sum_flops,
 )
+from kineto_maker import Trace
 from places import SHARED
 
 SDPA = "aten::_scaled_dot_product_"
@@ -384,6 +386,32 @@ def test_operators_inside_of_each_other_count_once():
         )
     )
     assert found.unknown == {"FlashAttnFunc": 1}
+
+
+def test_an_operator_that_hands_on_to_one_of_its_name_does_not_count():
+    """As a DTensor's of the whole size does to that of the rank's shard."""
+    whole, shard = [[3, 4], [4, 10]], MM
+    rows = [
+        (1, 0, 100, "aten::linear", [[3, 4], [10, 4], []]),
+        (1, 10, 90, "aten::mm", whole),
+        (1, 20, 80, "aten::mm", shard),
+        (1, 100, 150, "aten::mm", whole),
+        (2, 20, 80, "aten::mm", whole),  # of another thread
+    ]
+    found = sum_flops(frame(*rows))
+    assert found.by_name == {"aten::mm": 120 + 240 + 240}
+
+
+def test_only_what_had_a_device_work_was_executed(tmp_path):
+    """An operator may be recorded into a graph, or be asked what shape its result will have."""
+    said = {"Input Dims": [[3, 4], [4, 5]], "Input type": ["float", "float"]}
+    trace = Trace()
+    for at, launched in ((1000, True), (2000, False), (3000, True)):
+        trace.event("cpu_op", "aten::mm", at, at + 500, **said)
+        if launched:
+            trace.kernel(at + 600, at + 700, at=at + 10)
+    file = trace.write(tmp_path / "rank0.json")
+    assert sources.load(file).flops["flops"].sum() == 2 * 120
 
 
 def test_nothing_to_add_up():

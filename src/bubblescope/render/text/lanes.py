@@ -69,6 +69,7 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
         tasks: Compute tasks with rank, kind, start_ns and end_ns.
         unrecorded: Frame with rank, start_ns and end_ns: when nothing was recorded of a rank.
         titles: Rank -> title of its lane, from top to bottom.
+        bare: What a lane is where it has no task, in words.
         start_ns, end_ns: What is shown.
         said: What it is, in a few words.
     """
@@ -76,6 +77,7 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
     tasks: pl.DataFrame
     unrecorded: pl.DataFrame
     titles: dict[int, str]
+    bare: str
     start_ns: int
     end_ns: int
     said: str
@@ -140,6 +142,8 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             shown.drop("lane"),
             between.filter(*wanted),
             titles,
+            # Devices may communicate or copy outside of tasks, which is not drawn.
+            "no task" if of_devices else "idle",
             start_ns,
             end_ns,
             " · ".join(said),
@@ -217,7 +221,7 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             if coloured:
                 mark, style = "█", Style(color=UNKNOWN_GROUND[kind])
             marks.append((mark, style, kind.value.replace("_", " ")))
-        marks.append((bare[IDLE], _DIM, "idle"))
+        marks.append((bare[IDLE], _DIM, self.bare))
         if self.unrecorded.height:
             marks.append((bare[_UNRECORDED], _DIM, "not recorded"))
         x = 0

@@ -117,8 +117,9 @@ def counted(operators: pl.DataFrame) -> pl.DataFrame:
     """Return the operators whose FLOPs count, and those that multiply matrices of unknown size.
 
     An operator may call others that do its work: attention calls its library, a grouped product one
-    product after the other. Of operators whose FLOPs are known the outermost counts. One that does not
-    tell is unknown only if none inside or around it does.
+    product after the other. Of operators whose FLOPs are known the outermost counts; but of one that
+    hands its work to one of the same name, as a DTensor's of the whole size does to that of the rank's
+    shard, the inner. One that does not tell is unknown only if none inside or around it does.
 
     Args:
         operators: Frame with the columns of `OPERATORS`, of one process.
@@ -150,8 +151,8 @@ def _counting(operators: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, in
     ]
     kind = mine.join(kinds, on=told, nulls_equal=True, maintain_order="left")["kind"].to_numpy()
     known = np.array([one is not None for one in flops], bool)[kind]
-    times = mine.select("thread", "start_ns", "end_ns", kind=pl.Series(kind))
-    outer = _outermost(times.filter(pl.Series(known)))
+    times = mine.select("thread", "start_ns", "end_ns", "name", kind=pl.Series(kind))
+    outer = _outermost(_at_work(times.filter(pl.Series(known))))
     untold = _outermost(_apart(times.filter(pl.Series(~known)), outer))
     found = pl.concat(part.select("start_ns", "kind") for part in (outer, untold))
     return found, list(zip(kinds["name"].to_list(), flops, strict=True))
@@ -165,6 +166,17 @@ def _outermost(times: pl.DataFrame) -> pl.DataFrame:
     """Return the operators that no other of a frame encloses; sorted, those of a thread are nested."""
     reached = reached_ns(times["end_ns"].to_numpy(), times["thread"].rank("dense").to_numpy())
     return times.filter(pl.col("start_ns") >= pl.Series(reached))
+
+
+def _at_work(times: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that enclose none of their own name: others only hand on."""
+    alike = times.sort(
+        "thread", "name", "start_ns", "end_ns", descending=[False, False, False, True]
+    )
+    inner = pl.col("start_ns").shift(-1).over("thread", "name") < pl.col("end_ns")
+    return alike.filter(~inner.fill_null(value=False)).sort(
+        "thread", "start_ns", "end_ns", descending=[False, False, True]
+    )
 
 
 def _apart(times: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:

@@ -235,7 +235,7 @@ class _Reader(msgspec.Struct, frozen=True):
                 if events.on_device
                 else NOTHING
             ),
-            executed=counted(events.products),
+            executed=counted(_at_work(events)),
             device_name=_device_name(header.devices, events.devices),
             counters=events.counters,
             contents=Contents(
@@ -281,6 +281,22 @@ class _Reader(msgspec.Struct, frozen=True):
                 f"holds kernels of {len(homes)} processes whose numbers are not those of devices: it "
                 "was merged of several traces; give the trace that each process wrote",
             )
+
+
+def _at_work(events: Events) -> pl.DataFrame:
+    """Return the operators that had a device do something, of a trace that holds what devices did.
+
+    Others only prepare it: they are recorded into a graph, or tell what shape a result will have.
+    """
+    capture, products = events.capture, events.products
+    done = capture.launches.join(capture.work, on="correlation", how="semi")
+    if not (products.height and done.height):
+        return products
+    known = done.sort("start_ns").select("thread", "start_ns", launched_ns="start_ns")
+    found = products.sort("start_ns").join_asof(
+        known, on="start_ns", by="thread", strategy="forward", check_sortedness=False
+    )
+    return found.filter(pl.col("launched_ns") < pl.col("end_ns")).drop("launched_ns")
 
 
 def _without_kernels(projection: Projection) -> Projection:
