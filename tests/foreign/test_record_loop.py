@@ -1364,7 +1364,7 @@ class TestOneProcess:
             plain = trained()
             for owner, name in (
                 (graph_origins, "Work"), (loop.Origins, "of"), (loop.Origins, "note"),
-                (loop, "models_of"),
+                (loop.Modules, "models_of"), (loop.Modules, "add"),
                 (loop.Loop, "_introduce"), (loop.Loop, "_goes"), (loop.Loop, "_trains"),
                 (loop.Loop, "_follow_others"),
             ):

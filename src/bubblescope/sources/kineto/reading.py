@@ -345,14 +345,19 @@ def _rank(distributed: dict[str, Any], path: Path) -> int | None:
 
 
 def _device_name(properties: list[Any] | None, used: Sequence[int]) -> str | None:
-    """Return what all devices that ran something call themselves; None if they differ."""
+    """Return what all devices that ran something call themselves; None if they differ.
+
+    A process that sees some of a machine's devices numbers them anew, but not always in all the trace:
+    one that is not listed is as the others are, if those are all alike.
+    """
     told = [one for one in properties or [] if isinstance(one, dict)]
     names = {
         one["id"]: one["name"]
         for one in told
         if isinstance(one.get("id"), int) and isinstance(one.get("name"), str)
     }
-    found = {names.get(device) or None for device in used}
+    alike = next(iter(names.values())) if len({*names.values()}) == 1 else None
+    found = {names.get(device, alike) or None for device in used}
     return found.pop() if len(found) == 1 else None
 
 

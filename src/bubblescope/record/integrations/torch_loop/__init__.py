@@ -89,7 +89,7 @@ def modules(module: ModuleType, session: Session) -> None:
     known, kind = session.shared(Loop).modules, module.Module
     known.complete = importing()
     for name in ("__init__", "__setstate__"):
-        setattr(kind, name, _making(getattr(kind, name), known))
+        setattr(kind, name, _making(getattr(kind, name), known, session))
     theirs = kind.compile
 
     @functools.wraps(theirs)
@@ -100,15 +100,18 @@ def modules(module: ModuleType, session: Session) -> None:
     kind.compile = compile_
 
 
-def _making(function: Callable[..., None], known: Modules) -> Callable[..., None]:
+def _making(function: Callable[..., None], known: Modules, session: Session) -> Callable[..., None]:
     """Return a function that makes a module, and tells of it."""
 
     @functools.wraps(function)
     def make(self: Any, *args: Any, **kwargs: Any) -> None:
         function(self, *args, **kwargs)
-        compiler = getattr(sys.modules["torch"], "compiler", None)  # there is none at first
-        if compiler is None or not compiler.is_compiling():
-            known.add(self)
+        try:
+            compiler = getattr(sys.modules["torch"], "compiler", None)  # there is none at first
+            if compiler is None or not compiler.is_compiling():
+                known.add(self)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            session.fail(error)
 
     return make
 
