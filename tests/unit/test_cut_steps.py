@@ -124,3 +124,14 @@ def test_what_is_lost_now_and_then_is_missing_however_often():
     for step in (1, 4, 6):
         timeline = lost(timeline, step, 1)
     assert cut_steps(timeline.tasks) == [1, 4, 6]
+
+
+def test_a_first_step_that_is_much_longer_than_the_others_is_named():
+    timeline = in_turn(6, models=1)
+    late = pl.col("step") > 0
+    tasks = timeline.tasks.with_columns(
+        pl.col("start_ns", "end_ns") + pl.when(late).then(900).otherwise(0)
+    )
+    said = " ".join(str(Explanation.of(Timeline(tasks))).split())
+    assert "Step 0 takes 1.050 µs, 7.00 times the median of the others, 150 ns" in said
+    assert "times the median" not in str(Explanation.of(timeline))

@@ -74,6 +74,11 @@ class WallClock(msgspec.Struct, frozen=True, eq=False):
         """Number of ranks."""
         return self.steps["rank"].n_unique()
 
+    def lengths_ns(self) -> dict[int, int]:
+        """Return how long each step lasts, the mean of the ranks."""
+        length = (pl.col("end_ns") - pl.col("start_ns")).mean().round().cast(pl.Int64)
+        return dict(self.steps.group_by("step").agg(length).iter_rows())
+
     def per_rank(self) -> pl.DataFrame:
         """Return rank, what, per_step_ns and outside_ns, both the mean of the rank's steps."""
         counts = self.steps.group_by("rank").len("steps")

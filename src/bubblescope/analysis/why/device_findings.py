@@ -14,6 +14,8 @@ from bubblescope.model.budget import HOST, Use
 from bubblescope.names.runtime_calls import is_of_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.losses import Losses
 
@@ -78,7 +80,16 @@ def in_graphs(budget: Budget) -> list[Finding]:
 def first_step(budget: Budget) -> list[Finding]:
     """Return that the first step is unlike the others, if it is."""
     ended = budget.per_step.keys() - {step for _, step in budget.open_steps}
-    found = warm_up({step: budget.lengths_ns[step] for step in ended})
+    return warming({step: budget.lengths_ns[step] for step in ended})
+
+
+def warming(lengths: Mapping[int, int]) -> list[Finding]:
+    """Return that the first of some steps is unlike the others, if it is.
+
+    Args:
+        lengths: How long each takes.
+    """
+    found = warm_up(lengths)
     if found is None:
         return []
     values = {

@@ -17,6 +17,7 @@ from bubblescope.analysis.idle.evidence import LATE, deviation
 from bubblescope.analysis.idle.notable_rank import LEAST, notable, slowest
 from bubblescope.analysis.step_lengths import is_one_step
 from bubblescope.analysis.wall_clock import WAITS
+from bubblescope.analysis.why.device_findings import warming
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.model.timeline_tables import PIPELINE
@@ -151,6 +152,7 @@ def outside(wall: WallClock) -> list[Finding]:
     if rest < _OUTSIDE and not does.height:
         return []
     said = [Finding("verdict", "whole_step", {"step_ns": whole, "phase_share": 1 - rest})]
+    said += warming(wall.lengths_ns())
     for row in (does if does.height else own).head(_MOST).to_dicts():
         told = {"what": row["what"], "rank": row["rank"], "rank_ns": row["per_step_ns"]}
         told |= {"time_share": row["per_step_ns"] / whole, "mean_ns": row["mean_ns"]}

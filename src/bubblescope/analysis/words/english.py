@@ -335,8 +335,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("evidence", "loss"): "Of this time, {detail_share} is in {detail}.",
     ("evidence", "warm_up"): (
         "Step {step} takes {step_ns}, {factor_times} the median of the others, {others_ns}, as where "
-        "kernels are loaded and memory is allocated first. It makes means over steps longer: leave it "
-        "out with --steps."
+        "code is loaded and memory is allocated first. It makes means over steps longer: leave it out "
+        "with --steps."
     ),
     ("evidence", "loss_mostly"): (
         "Of this time, {detail_share} is in gaps that the host mostly spent in {detail}."
