@@ -119,6 +119,10 @@ def _advised(cause: Cause, shown: Finding, timeline: Timeline) -> str:
     """Return the key of the advice about a cause, given what shows it."""
     if cause is Cause.SLOW_RANK:
         return shown.key
+    if cause is Cause.VARIATION and timeline.tasks["microbatch"].max() == 0:
+        return "variation_of_steps"
+    if cause is Cause.SYNC and timeline.ranks.height == 1:
+        return "sync_alone"
     clock = timeline.run.clock
     if cause is Cause.CLOCK and clock is not None and clock.method == "solved":
         return "clock_solved"

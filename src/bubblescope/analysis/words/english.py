@@ -174,6 +174,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "variation"): (
         "Even out the micro-batches: pack sequences to equal cost, not equal number of tokens."
     ),
+    ("advice", "variation_of_steps"): (
+        "Each step is one micro-batch. Look at why the same work takes longer at times: inputs of "
+        "unequal length, first use (loading, compiling), or what else runs on the machine."
+    ),
     ("evidence", "order"): "{count} tasks ran out of order. The first: {first}.",
     ("advice", "order"): (
         "Compare the order that the job asked for with the schedule's; two streams or a late "
@@ -232,6 +236,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "sync"): (
         "Overlap collectives with the pipeline: gradient reduction, parameter gathering, the "
         "all-to-all of experts."
+    ),
+    ("advice", "sync_alone"): (
+        "What the optimizer computes keeps the next forward waiting: use its fused or foreach form, or "
+        "one that computes less."
     ),
     ("evidence", "unexplained"): (
         "{count} tasks started late, {late_ns} in all, for no reason that the trace shows; {rank_ns} "
@@ -303,12 +311,14 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "slow_or_waits"): "Find out which rank the others wait for.",
     ("headline", "slow_rank_alike"): "Find out why ranks at one stage differ.",
     ("headline", "variation"): "Even out the micro-batches.",
+    ("headline", "variation_of_steps"): "Find out why some steps take longer.",
     ("headline", "order"): "Run tasks in the schedule's order.",
     ("headline", "transfer"): "Shorten or hide the transfers.",
     ("headline", "pause"): "Take pauses of the host out of the step.",
     ("headline", "launch"): "Launch work earlier.",
     ("headline", "send"): "Send in the background.",
     ("headline", "code"): "Keep other code off the critical path.",
+    ("headline", "sync_alone"): "Shorten the optimizer.",
     ("headline", "sync"): "Overlap the collectives.",
     ("headline", "unexplained"): "Record more, to know what this is.",
     ("headline", "clock"): "Synchronise the clocks.",

@@ -109,7 +109,7 @@ class Loop:
         self._feeds = False
         """Whether data is fetched from one of these now."""
         session.when_used(self._heed)
-        self._reducing = Reducing()
+        self._reducing: Reducing | None = None
         self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
 
     # The loop's models
@@ -162,7 +162,7 @@ class Loop:
             Called(model, self)
         there = {id(model): model for model in (*self._there(), *new)}
         self._models = list(map(weakref.ref, there.values()))
-        self._reducing = Reducing(there.values())
+        self._reducing = Reducing.of(there.values())
         return bool(new)
 
     def _follows(self, model: Any) -> bool:
@@ -369,7 +369,7 @@ class Loop:
             origins, work, reduction = self.origins, None, None
             try:
                 root = tensors.grad_fn if type(tensors) is self._tensor else None
-                reduction = self._reducing.within(root) if self._reducing else None
+                reduction = None if self._reducing is None else self._reducing.within(root)
                 if root is not None and origins.open == 1 and not (retain_graph or create_graph):
                     far = root._sequence_nr() - origins.bounds[-1]  # noqa: SLF001  it has no other name
                     if far == origins.far and type(root) is origins.kind:

@@ -13,6 +13,8 @@ from bubblescope.record.buffer import identity_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from typing_extensions import Self
+
 _COLLECTIVE: Final = identity_of(Kind.COLLECTIVE)
 _SYNCS: Final = "require_backward_grad_sync"
 """What such a model has: whether its next backward reduces gradients."""
@@ -22,14 +24,17 @@ class Reducing:
     """The models of a loop that reduce their gradients as a backward ends.
 
     Args:
-        models: All that the loop calls.
+        models: They.
     """
 
-    def __init__(self, models: Iterable[Any] = ()) -> None:
-        self._models = [weakref.ref(model) for model in models if hasattr(model, _SYNCS)]
+    def __init__(self, models: Iterable[Any]) -> None:
+        self._models = [weakref.ref(model) for model in models]
 
-    def __bool__(self) -> bool:
-        return len(self._models) > 0
+    @classmethod
+    def of(cls, models: Iterable[Any]) -> Self | None:
+        """Return those of all models that a loop calls; None if there are none."""
+        some = [model for model in models if hasattr(model, _SYNCS)]
+        return cls(some) if some else None
 
     def within(self, root: Any) -> Reduction | None:
         """Return what will part a backward from the reduction that it ends with; None if there is none.
