@@ -240,11 +240,13 @@ def test_the_page_tells_of_the_whole_run(pair):
     told, data = pair.levels.told(), pair.data.told
     apart = {  # what there is of one that is held whole, and what is looked at in some steps
         *("names", "overlays", "whatif", "verdict", "notes", "ranks", "standings", "spread"),
-        *("communicating", "groups"),
+        *("communicating", "groups", "unrecorded"),
     }
     for field in data.__struct_fields__:
         if field not in apart:
             assert getattr(told, field) == getattr(data, field), field
+    # What is not recorded between two steps is in no part.
+    assert all(one in data.unrecorded for one in told.unrecorded)
     assert {*told.names} == {*pair.timeline.tasks["name"]}
     assert [rank.rank for rank in told.ranks] == [rank.rank for rank in data.ranks]
     assert [rank.rates for rank in told.ranks] == [rank.rates for rank in data.ranks]

@@ -80,6 +80,9 @@ def test_a_step_that_goes_on_is_in_no_mean():
     assert losses(only, None).table["spent_ns"].sum() == 100 * MS
     assert "idle 40.0 %" in said(only)["verdict", "device"]
     assert DeviceWhatIf(only).step_ns == 100 * MS
+    # What was recorded before it is in no step, and no reason to leave it out.
+    late = DeviceWhatIf(run((None, "compute", 7 * MS, None), *whole[:2], goes_on=[1]))
+    assert (late.step_ns, late.open) == (100 * MS, True)
 
 
 PARTS = {"compute": 60, "host_data": 40}

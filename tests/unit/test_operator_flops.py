@@ -410,6 +410,8 @@ def test_only_what_had_a_device_work_was_executed(tmp_path):
         trace.event("cpu_op", "aten::mm", at, at + 500, **said)
         if launched:
             trace.kernel(at + 600, at + 700, at=at + 10)
+        else:
+            trace.event("cuda_runtime", "cudaLaunchKernel", at + 10, at + 15, correlation=1)
     file = trace.write(tmp_path / "rank0.json")
     assert sources.load(file).flops["flops"].sum() == 2 * 120
 

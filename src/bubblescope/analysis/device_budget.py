@@ -121,6 +121,7 @@ class Budget(msgspec.Struct, frozen=True):
             over the run consists of. `count` is that of rows, which are gaps where these are long.
         outside_steps_ns: What lies in no step, over all devices; null if there are no steps.
         in_steps: What lies in whole steps, as `in_steps` has it.
+        in_any: What lies in steps, whole or not; all of it if there are none.
         undecided: Time of which the traces do not tell what it was spent on; see `undecided`.
     """
 
@@ -133,12 +134,8 @@ class Budget(msgspec.Struct, frozen=True):
     details: pl.DataFrame
     outside_steps_ns: int | None
     in_steps: Steps
+    in_any: Spending
     undecided: list[dict[str, Any]]
-
-    @property
-    def left_out_ns(self) -> int:
-        """What is not `in_steps`, over all devices."""
-        return self.overall.total_ns - self.in_steps.spending.total_ns
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return plain values for each rank."""
@@ -347,6 +344,7 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
         in_steps=Steps(
             _spending(in_steps(table))[()], _most_first(_details(in_steps(spent.details)))
         ),
+        in_any=within if steps.height else overall,
         undecided=undecided(overall, sorted({origin.format for origin in run.origins})),
     )
 

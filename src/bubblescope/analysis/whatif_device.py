@@ -105,7 +105,7 @@ class DeviceWhatIf:
         self.span = STEP if in_steps else CAPTURE
         times = timeline.step_times
         if in_steps:
-            place = ["rank", "step"]
+            place, budget = ["rank", "step"], budget.drop_nulls("step")
             steps = budget.select(place).unique().join(times, on=place, how="left")
             # Ranks wait for each other: what a step takes is known where it is known of them all.
             known = whole(steps.with_columns(pl.col("open").any().over("step")))

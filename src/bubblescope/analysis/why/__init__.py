@@ -99,7 +99,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         spent = budget(timeline)
         if spent is not None and not known.pipelined:
             held = losses(timeline, None)
-            said = of_devices(spent, held, first_step(spent))
+            said = of_devices(spent, held, first_step(spent), pipelined=False)
             return cls(timeline, known, None, tuple(said), spent, held, language=language)
         ledger = ledger_of(known, timeline)
         if ledger.told is not None:
@@ -112,7 +112,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         said = [*(outside(wall) if wall else []), *findings(timeline, known, cost, shown)]
         held = losses(timeline, known.ledger)
         if spent is not None and held is not None:
-            said = of_devices(spent, held, said)
+            said = of_devices(spent, held, said, pipelined=True)
         return cls(timeline, known, cost, tuple(said), spent, held, wall, language)
 
     @classmethod
@@ -128,7 +128,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         """
         known, spent, held = found.study, found.budget, found.losses
         if spent is not None and not known.pipelined:
-            said = of_devices(spent, held, first_step(spent))
+            said = of_devices(spent, held, first_step(spent), pipelined=False)
             return cls(found.drawn, known, None, tuple(said), spent, held, language=language)
         ledger_of(known, found.drawn)
         cost, shown, wall = found.shares, found.evidence, found.wall
@@ -136,7 +136,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             raise ValueError("what causes cost was not asked for")
         said = [*(outside(wall) if wall else []), *findings(found.drawn, known, cost, shown)]
         if spent is not None and held is not None:
-            said = of_devices(spent, held, said)
+            said = of_devices(spent, held, said, pipelined=True)
         return cls(
             found.drawn,
             known,

@@ -35,34 +35,43 @@ _HOW: Final[dict[Use, str]] = {
 """How gaps are told to be in what is named, where it is not all of them."""
 
 
-def of_devices(budget: Budget, losses: Losses | None, between: list[Finding]) -> list[Finding]:
+def of_devices(
+    budget: Budget, losses: Losses | None, between: list[Finding], *, pipelined: bool
+) -> list[Finding]:
     """Return all that is said of a run whose traces hold the work of devices.
 
     Args:
         budget: What its devices spent their time on.
         losses: What makes its steps longer than computing; None if it has none.
         between: What else is said, after the verdict and before what is lost.
+        pipelined: Whether it may be a pipeline, of which the last step is as good as the others.
     """
-    said = [verdict(budget), *in_graphs(budget), *between]
+    said = [verdict(budget, whole=not pipelined), *in_graphs(budget), *between]
     return said + (lost(budget, losses) if losses else [])
 
 
-def verdict(budget: Budget) -> Finding:
-    """Return what the steps of a run are bound by, and why its devices are idle in them."""
-    outside = budget.left_out_ns / max(1, budget.overall.total_ns)
-    whole = budget.overall if outside < _LEAST else budget.in_steps.spending
-    by = bound(whole)
-    if not whole.idle_ns:
+def verdict(budget: Budget, *, whole: bool) -> Finding:
+    """Return what the steps of a run are bound by, and why its devices are idle in them.
+
+    Args:
+        budget: What its devices spent their time on.
+        whole: Whether steps that go on when the recording ends are left out.
+    """
+    steps = budget.in_steps.spending if whole else budget.in_any
+    outside = 1 - steps.total_ns / max(1, budget.overall.total_ns)
+    steps = budget.overall if outside < _LEAST else steps
+    by = bound(steps)
+    if not steps.idle_ns:
         key = "busy_outside" if by == "graph" else "busy"
         return Finding("verdict", key, {"bound": by})
-    key, time = main_reason(whole)
+    key, time = main_reason(steps)
     values = {
         "bound": by,
-        "idle_tenth": whole.share(whole.idle_ns),
-        "main_whole": time / whole.idle_ns,
+        "idle_tenth": steps.share(steps.idle_ns),
+        "main_whole": time / steps.idle_ns,
         "reason": key,
     }
-    if whole is budget.overall:
+    if steps is budget.overall:
         return Finding("verdict", "device", values)
     return Finding("verdict", "device_in_steps", {**values, "outside_tenth": outside})
 

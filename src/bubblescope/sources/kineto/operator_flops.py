@@ -151,7 +151,10 @@ def _counting(operators: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, in
     ]
     kind = mine.join(kinds, on=told, nulls_equal=True, maintain_order="left")["kind"].to_numpy()
     known = np.array([one is not None for one in flops], bool)[kind]
-    times = mine.select("thread", "start_ns", "end_ns", "name", kind=pl.Series(kind))
+    launched = pl.col("launched") if "launched" in mine.columns else pl.lit(value=True)
+    times = mine.select(
+        "thread", "start_ns", "end_ns", "name", launched=launched, kind=pl.Series(kind)
+    )
     outer = _outermost(_at_work(times.filter(pl.Series(known))))
     untold = _outermost(_apart(times.filter(pl.Series(~known)), outer))
     found = pl.concat(part.select("start_ns", "kind") for part in (outer, untold))
@@ -169,10 +172,15 @@ def _outermost(times: pl.DataFrame) -> pl.DataFrame:
 
 
 def _at_work(times: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators that enclose none of their own name: others only hand on."""
-    alike = times.sort(
-        "thread", "name", "start_ns", "end_ns", descending=[False, False, False, True]
-    )
+    """Return the operators that enclose none of their own name: others only hand on.
+
+    One inside that launched nothing only tells what shape a result will have.
+    """
+    order = ["thread", "name", "start_ns", "end_ns"]
+    alike = times.sort(order, descending=[False, False, False, True])
+    place = alike.select(pl.struct("thread", "name").rank("dense")).to_series().to_numpy()
+    enclosed = pl.col("start_ns") < pl.Series(reached_ns(alike["end_ns"].to_numpy(), place))
+    alike = alike.filter(pl.col("launched") | ~enclosed)
     inner = pl.col("start_ns").shift(-1).over("thread", "name") < pl.col("end_ns")
     return alike.filter(~inner.fill_null(value=False)).sort(
         "thread", "start_ns", "end_ns", descending=[False, False, True]

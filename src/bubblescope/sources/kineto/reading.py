@@ -284,19 +284,26 @@ class _Reader(msgspec.Struct, frozen=True):
 
 
 def _at_work(events: Events) -> pl.DataFrame:
-    """Return the operators that had a device do something, of a trace that holds what devices did.
+    """Return the operators, and launched: whether a device did what was called in them.
 
-    Others only prepare it: they are recorded into a graph, or tell what shape a result will have.
+    Those are left out that call what no device did, as where they are recorded into a graph.
     """
     capture, products = events.capture, events.products
-    done = capture.launches.join(capture.work, on="correlation", how="semi")
-    if not (products.height and done.height):
+    if not products.height:
         return products
-    known = done.sort("start_ns").select("thread", "start_ns", launched_ns="start_ns")
-    found = products.sort("start_ns").join_asof(
-        known, on="start_ns", by="thread", strategy="forward", check_sortedness=False
+    calls = capture.launches.select("thread", "start_ns", "correlation").sort("start_ns")
+    done = calls.join(capture.work, on="correlation", how="semi", maintain_order="left")
+    found = products.sort("start_ns")
+    for some, name in ((calls, "called_ns"), (done, "launched_ns")):
+        moments = some.select("thread", "start_ns", pl.col("start_ns").alias(name))
+        found = found.join_asof(
+            moments, on="start_ns", by="thread", strategy="forward", check_sortedness=False
+        )
+    called, launched = (
+        (pl.col(name) < pl.col("end_ns")).fill_null(value=False)
+        for name in ("called_ns", "launched_ns")
     )
-    return found.filter(pl.col("launched_ns") < pl.col("end_ns")).drop("launched_ns")
+    return found.filter(launched | ~called).with_columns(launched=launched)
 
 
 def _without_kernels(projection: Projection) -> Projection:
@@ -345,19 +352,14 @@ def _rank(distributed: dict[str, Any], path: Path) -> int | None:
 
 
 def _device_name(properties: list[Any] | None, used: Sequence[int]) -> str | None:
-    """Return what all devices that ran something call themselves; None if they differ.
-
-    A process that sees some of a machine's devices numbers them anew, but not always in all the trace:
-    one that is not listed is as the others are, if those are all alike.
-    """
+    """Return what all devices that ran something call themselves; None if they differ."""
     told = [one for one in properties or [] if isinstance(one, dict)]
     names = {
         one["id"]: one["name"]
         for one in told
         if isinstance(one.get("id"), int) and isinstance(one.get("name"), str)
     }
-    alike = next(iter(names.values())) if len({*names.values()}) == 1 else None
-    found = {names.get(device, alike) or None for device in used}
+    found = {names.get(device) or None for device in used}
     return found.pop() if len(found) == 1 else None
 
 
