@@ -53,9 +53,8 @@ def spoken_of(ledger: Ledger, shares: Shares) -> list[Cause]:
     costly = [share for share in shares.shares if share.cost_ns >= LEAST * shares.step_ns]
     costly.sort(key=lambda share: -share.cost_ns)
     causes += [share.cause for share in costly if share.cause not in (*causes, *INHERENT)]
-    if (
-        slowest(ledger) is None
-    ):  # a rank may be slower in some steps, and in all of them together none
+    if slowest(ledger) is None:
+        # A rank may be slower in some steps, and in all of them together none.
         causes = [cause for cause in causes if cause is not Cause.SLOW_RANK]
     causes = causes[:_MOST]
     if Cause.SLOW_RANK not in causes and notable(ledger) is not None:
