@@ -37,11 +37,11 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
   const rest: HTMLElement[] = [entry(edged(told.theme.idle), t("idle"))];
   if (grounds)
     rest.push(
-      entry(phase("warm-up", told.theme.warm, told.theme), t("warm-up")),
-      entry(phase("cool-down", told.theme.cool, told.theme), t("cool-down")),
+      entry(striped("warm-up", told.theme.warm, told.theme), t("warm-up")),
+      entry(striped("cool-down", told.theme.cool, told.theme), t("cool-down")),
     );
   if (head.unrecorded.length)
-    rest.push(entry(phase("unrecorded", told.theme.page, told.theme), t("not recorded: between two captures")));
+    rest.push(entry(striped("unrecorded", told.theme.page, told.theme), t("not recorded: between two captures")));
   if (told.kernels && head.kernels)
     rest.push(
       ...head.kernels.uses.map(({ fill, dark, name }) =>
@@ -138,7 +138,7 @@ function blockOf(fill: string, { scheme, theme }: Told): HTMLElement {
   return made;
 }
 
-function phase(name: "warm-up" | "cool-down" | "unrecorded", fill: string, theme: Theme): HTMLElement {
+function striped(name: "warm-up" | "cool-down" | "unrecorded", fill: string, theme: Theme): HTMLElement {
   const made = edged(fill);
   made.style.background = `${patternImage(name, theme.dim)}, ${fill}`;
   return made;

@@ -40,8 +40,8 @@ class Overview(msgspec.Struct, frozen=True):
         per_rank: Frame with rank, tasks and stage (the first of its first chunk), of ranks with any.
         device_steps: Frame with step, start_ns, end_ns, longest_ns, ranks and open: the same of the
             steps of devices, each to the start of the next one.
-        unrecorded: Frame with rank, start_ns and end_ns: when nothing was recorded of a rank within a
-            step, or within a run without steps.
+        unrecorded: As `between_captures` returns it, of ranks; of several parts without what lies
+            between them.
         kernels_told: Whether the traces say of any task how long kernels ran in it.
     """
 
@@ -85,9 +85,7 @@ class Overview(msgspec.Struct, frozen=True):
             timeline.step_times.group_by("step")
             .agg(*edges, pl.col("open").any(), longest_ns=longest, ranks=count)
             .sort("step"),
-            between_captures(timeline.budget, "rank")
-            .filter("inside")
-            .select("rank", "start_ns", "end_ns"),
+            between_captures(timeline.budget, "rank"),
             bool(tasks["busy_ns"].is_not_null().any()),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from bubblescope.model import device_time
@@ -16,6 +17,9 @@ from bubblescope.names.runtime_calls import Call, what_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from bubblescope.model.arrays import Ints
     from bubblescope.names.parsed import ParsedName
 
 RANGES: Final = {
@@ -194,21 +198,36 @@ def telling_calls(
     Returns:
         A function that takes calls, and returns some, with doing: `BLOCKED` or `RUNTIME`.
     """
-    of: dict[Call, list[int]] = {sort: [] for sort in Call}
-    for number, text in strings.iter_rows():
-        of[what_for(text)].append(number)
+    sorts = {number: what_for(text) for number, text in strings.iter_rows()}
+    values = {number: sort.value for number, sort in sorts.items()}
+    waits = pl.col(name).is_in([number for number, sort in sorts.items() if sort is Call.WAITS])
     length = pl.col(end) - pl.col(start)
-    waits, copies, works = (
-        pl.col(name).is_in(of[sort]) for sort in (Call.WAITS, Call.COPIES, Call.WORKS)
-    )
-    blocked = waits | (copies & (length >= SLOW_COPY_NS))
-    doing = pl.when(blocked).then(BLOCKED).when(works).then(RUNTIME)
+    sort = pl.col(name).replace_strict(values, default=Call.NOTHING.value, return_dtype=pl.Int8)
 
     def telling(calls: pl.DataFrame) -> pl.DataFrame:
         few = calls.filter((length >= LATENCY_NS) | waits)  # of millions, before more is asked
-        return few.with_columns(doing=doing.cast(pl.Int8)).drop_nulls("doing")
+        codes, lengths = few.select(sort=sort, length=length)
+        told = doing_in_calls(codes.to_numpy(), lengths.to_numpy())
+        return few.with_columns(doing=pl.Series(told)).filter(pl.col("doing") != NOTHING_TOLD)
 
     return telling
+
+
+NOTHING_TOLD: Final = -1
+
+
+def doing_in_calls(sort: NDArray[np.int8], length_ns: Ints) -> NDArray[np.int8]:
+    """Return what threads do in calls: `BLOCKED`, `RUNTIME`, or `NOTHING_TOLD` if that says nothing.
+
+    Args:
+        sort: What each is for: n values of `Call`.
+        length_ns: n lengths.
+    """
+    blocked = (sort == Call.WAITS.value) | (
+        (sort == Call.COPIES.value) & (length_ns >= SLOW_COPY_NS)
+    )
+    works = (sort == Call.WORKS.value) & (length_ns >= LATENCY_NS)
+    return np.select([blocked, works], [BLOCKED, RUNTIME], NOTHING_TOLD).astype(np.int8)
 
 
 _ABOUT: Final = {

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.device_budget import between_captures
 from bubblescope.analysis.overview import Overview
 from bubblescope.model.decoders import prepared
 from bubblescope.model.plain_text import cut
@@ -243,9 +242,7 @@ class Outline(NamedTuple):
             "kernels": ran.head(),
             "no_kernels": NOT_ASKED if timeline.budget.height and not kernels else None,
             "groups": groups_of(timeline),
-            "unrecorded": unrecorded_of(
-                between_captures(timeline.budget, "rank"), ranks, origin_ns
-            ),
+            "unrecorded": unrecorded_of(overview.unrecorded, ranks, origin_ns),
         }
         if counted.left_out:
             known["notes"].append(_thinned(counted))

@@ -135,7 +135,8 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
         )
         compute = pl.col("lane") == Lane.COMPUTE.value
         shown = pl.concat([block.filter(compute, *wanted) for block in in_blocks(tasks)])
-        between = overview.unrecorded
+        # Of a run in parts, it is not known between all of them.
+        between = overview.unrecorded.filter("inside").select("rank", "start_ns", "end_ns")
         if not timeline.run.common_clock:
             between = between.clear()  # these times are not those of the lanes
         return cls(

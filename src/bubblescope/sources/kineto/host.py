@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from bubblescope.model.budget import LATENCY_NS
 from bubblescope.names.host_ranges import collects_garbage, unnumbered, without_address
-from bubblescope.names.runtime_calls import Call, what_for
+from bubblescope.names.runtime_calls import what_for
 from bubblescope.sources.capture import (
-    BLOCKED,
     GC,
     HOST,
+    NOTHING_TOLD,
     OPERATOR,
     PYTHON,
-    RUNTIME,
-    SLOW_COPY_NS,
     WAITS,
     annotated,
+    doing_in_calls,
 )
 
 if TYPE_CHECKING:
@@ -44,15 +42,11 @@ class Host:
     def take_calls(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
         """Take calls of the device's runtime, and keep those that tell what the host did."""
         sort = np.fromiter(map(self._calls.__getitem__, names), np.int8, len(names))
-        blocked = (sort == Call.WAITS.value) | (
-            (sort == Call.COPIES.value) & (end - start >= SLOW_COPY_NS)
-        )
-        works = (sort == Call.WORKS.value) & (end - start >= LATENCY_NS)
-        kept = np.flatnonzero(blocked | works)
+        doing = doing_in_calls(sort, end - start)
+        kept = np.flatnonzero(doing != NOTHING_TOLD)
         if len(kept):
-            doing = np.where(blocked[kept], BLOCKED, RUNTIME).astype(np.int8)
             told = [names[row] for row in kept.tolist()]
-            self._take(told, start[kept], end[kept], thread[kept], doing)
+            self._take(told, start[kept], end[kept], thread[kept], doing[kept])
 
     def take_operators(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
         """Take operators."""

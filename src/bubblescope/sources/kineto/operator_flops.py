@@ -122,7 +122,8 @@ def counted(operators: pl.DataFrame) -> pl.DataFrame:
     shard, the inner. One that does not tell is unknown only if none inside or around it does.
 
     Args:
-        operators: Frame with the columns of `OPERATORS`, of one process.
+        operators: Frame with the columns of `OPERATORS`, of one process, and perhaps launched: whether
+            a device did anything that was called in it.
 
     Returns:
         Frame with the columns of `COUNTED`.

@@ -235,7 +235,7 @@ class _Reader(msgspec.Struct, frozen=True):
                 if events.on_device
                 else NOTHING
             ),
-            executed=counted(_at_work(events)),
+            executed=counted(_executed(events)),
             device_name=_device_name(header.devices, events.devices),
             counters=events.counters,
             contents=Contents(
@@ -283,7 +283,7 @@ class _Reader(msgspec.Struct, frozen=True):
             )
 
 
-def _at_work(events: Events) -> pl.DataFrame:
+def _executed(events: Events) -> pl.DataFrame:
     """Return the operators, and launched: whether a device did what was called in them.
 
     Those are left out that call what no device did, as where they are recorded into a graph.

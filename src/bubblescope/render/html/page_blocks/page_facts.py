@@ -284,7 +284,7 @@ def _tell(
         against=None,
         communicating=[],
         groups=[],
-        unrecorded=unrecorded_of(overview.unrecorded, ranks, origin_ns),
+        unrecorded=unrecorded_of(overview.unrecorded.filter("inside"), ranks, origin_ns),
         title=cut(title_of(view), _TITLE),
         overlays=[],
         above=None,
