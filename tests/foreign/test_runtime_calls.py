@@ -70,6 +70,17 @@ def test_other_calls_say_nothing(tmp_path, export, call, length):
     assert late_of(file) == [("host_operator", "aten::convolution_backward", 800 * US)]
 
 
+def test_calls_of_microseconds_say_nothing_however_many(tmp_path):
+    trace = Trace()
+    trace.kernel(100 * US, 200 * US, at=50 * US)
+    trace.operator("aten::nonzero", 201 * US, 900 * US)
+    for at in range(210, 890, 10):
+        trace.event("cuda_runtime", "cudaEventQuery", at * US, at * US + 9999)
+    trace.kernel(1010 * US, 1100 * US, at=1000 * US)
+    found = late_of(trace.write(tmp_path / "rank0.json"))
+    assert found == [("host_operator", "aten::nonzero", 800 * US)]
+
+
 def test_calls_that_set_up_are_advised_about_as_first_use(tmp_path):
     file = kineto(tmp_path, "cudaStreamCreateWithFlags", 600 * US, "aten::convolution_backward")
     said = " ".join(str(bubblescope.why(file)).split())

@@ -119,6 +119,16 @@ def test_models_that_are_trained_in_turn_lack_nothing(models):
     }
 
 
+def test_a_model_may_be_trained_more_often_than_the_other():
+    """As the critic of a GAN: one of its turns is three steps."""
+    timeline = in_turn(12, models=3)
+    tasks = timeline.tasks.with_columns(stage=pl.col("stage") // 2)
+    assert tasks["stage"].unique().to_list() == [0, 1]
+    assert cut_steps(tasks) == []
+    lost_one = (pl.col("step") != 4) | (pl.col("kind") != "backward")
+    assert 4 in cut_steps(tasks.filter(lost_one))
+
+
 def test_what_is_lost_now_and_then_is_missing_however_often():
     timeline = run(steps=12)
     for step in (1, 4, 6):
