@@ -40,6 +40,8 @@ from bubblescope.sources.nsight.nccl_kernels import NO_NCCL, Nccl, told_by_calls
 from bubblescope.sources.process_exports import UNKNOWN, Clues, Export, counted, of_pipeline
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.nsight.tables import Tables
 
@@ -119,7 +121,8 @@ def read_export(
         tables, told, zero, streams=kernels or waits is not None, titles=kernels
     )
     launches, calls = _launches(tables, strings)
-    owner = _owner(launches, ranges)
+    host_counts = [counted(launches, "calls"), counted(ranges, "ranges")]
+    owner = _owner(host_counts)
     work, counts, unowned = _owned(work, counts, owner)
     if waits is not None:
         own = pl.lit(owner, pl.Int64)
@@ -149,7 +152,7 @@ def read_export(
         host=environment.get("Hostname") or "unknown",
         version=facts.get("EXPORT_PRODUCT_VERSION"),
         clock=_clock(tables, facts),
-        counts=pl.concat([counts, counted(launches, "calls"), counted(ranges, "ranges")]),
+        counts=pl.concat([counts, *host_counts]),
         names=ranges.group_by("process", "name").len("count"),
         counters=pl.concat([memory(tables), metrics]),
         device_names=device_names(tables, places),
@@ -165,14 +168,14 @@ def read_export(
     return export, capture, Clues(ranges, _engine_threads(tables, strings))
 
 
-def _owner(launches: pl.DataFrame, ranges: pl.DataFrame) -> int | None:
+def _owner(host_counts: Sequence[pl.DataFrame]) -> int | None:
     """Return the one process that an export is of: that of CUDA's calls, else of ranges; else None.
 
     Exports of old versions, and those that were cut down by hand, have tables of device work without
     `globalPid`. Correlation ids, which processes share, would not tell whose it is.
     """
-    for frame in (launches, ranges):
-        processes = frame["process"].drop_nulls().unique()
+    for counts in host_counts:
+        processes = counts["process"].drop_nulls()
         if processes.len():
             return int(processes[0]) if processes.len() == 1 else None
     return None
