@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -1447,6 +1448,7 @@ COLLECTIVES = """
         distributed.barrier()
         waits = [distributed.all_reduce(one(), async_op=True) for _ in range(2)]
         for work in waits:
+            assert type(work) is distributed.Work  # some wait for nothing else
             work.wait()
         optimizer.step()
         distributed.barrier()  # of no step
@@ -1460,6 +1462,80 @@ def test_collectives_that_the_loop_calls_are_tasks_each_while_it_waits(tmp_path)
     tasks = sources.load(tmp_path / "out").tasks.filter(kind="collective")
     counts = tasks.group_by("rank", "step").len().sort("rank", "step")
     assert counts["len"].to_list() == [7] * 2 * 3
+
+
+SHARDED = """
+    import json, time, torch
+    from torch import distributed, nn
+    from torch.distributed.fsdp import fully_shard
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    torch.manual_seed(0)
+    stamps = []
+    def stamped(wait):
+        def call(*args, **kwargs):
+            begin = time.monotonic_ns()
+            result = wait(*args, **kwargs)
+            stamps.append([begin, time.monotonic_ns()])
+            return result
+        return call
+    distributed.Work.wait = stamped(distributed.Work.wait)  # beneath what records
+    class Slow(nn.Linear):
+        def forward(self, x):
+            time.sleep(0.02 if rank else 0.002)
+            return super().forward(x)
+    model = nn.Sequential(*[Slow(8, 8) for _ in range(3)])
+    for part in (*model, model):
+        fully_shard(part)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(6):
+        if step % 2:
+            for part in model:
+                part.unshard(async_op=True)  # waited for in the forward
+        loss = model(torch.ones(2, 8)).square().mean()
+        loss.backward()
+        losses.append(loss.item().hex())
+        optimizer.step()
+        optimizer.zero_grad()
+    print(json.dumps([rank, losses, stamps]), flush=True)
+    distributed.destroy_process_group()
+"""
+
+
+def test_ranks_wait_for_each_other_in_the_passes_of_a_sharded_model(tmp_path):
+    """Rank 1 sleeps in its forwards; rank 0 waits for it in its own passes, for FSDP's collectives."""
+    command = torchrun(tmp_path, 2, textwrap.dedent(SHARDED))
+    plain, recording = run(command), recorded(tmp_path / "out", command)
+    assert recording.returncode == 0, recording.stderr[-3000:]
+    told, said = (
+        {rank: rest for rank, *rest in map(json.loads, filter(_is_list, one.stdout.splitlines()))}
+        for one in (plain, recording)
+    )
+    assert all(told[rank][0] == losses for rank, (losses, _) in said.items())
+    timeline = sources.load(tmp_path / "out")
+    tasks = timeline.tasks.with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
+    assert tasks.filter(kind="forward").height == tasks.filter(kind="backward").height == 2 * 6
+    for rank, (_, stamps) in said.items():
+        waits = tasks.filter(rank=rank, kind="collective").sort("start_ns")
+        assert waits.height == len(stamps)
+        # A task is the whole call, of which the job's own stamps are what waits at its end.
+        waited_ns = [end - begin for begin, end in sorted(stamps)]
+        assert all(
+            recorded_ns >= ns for recorded_ns, ns in zip(waits["length"], waited_ns, strict=True)
+        )
+        assert waits["length"].sum() < 1.25 * sum(waited_ns)
+        passes = tasks.filter(pl.col("kind").cast(pl.String).is_in(PASSES), rank=rank)
+        within = waits.join_where(
+            passes.select("start_ns", "end_ns"),
+            pl.col("start_ns") >= pl.col("start_ns_right"),
+            pl.col("end_ns") <= pl.col("end_ns_right"),
+        )
+        assert within.height == waits.height
+
+
+def _is_list(line: str) -> bool:
+    return line.startswith("[")
 
 
 COPIED = """

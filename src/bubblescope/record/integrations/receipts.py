@@ -1,58 +1,98 @@
-"""Requests of which every wait is recorded, as the receive that it waits for."""
+"""Requests of which every wait is recorded, as what is waited for.
+
+They stay what they are: some look at the class of a request, and do not wait for what is none of
+PyTorch's (FSDP does so), or hand it on to code in C++. So it is their class's `wait` that records, for
+those requests that are to be recorded.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from bubblescope.record.recorder import Recorder
 
+_RECEIPTS: Final[weakref.WeakKeyDictionary[Any, _Receipt]] = weakref.WeakKeyDictionary()
+"""What is recorded while a request is waited for."""
+_RECORDED: Final[set[Any]] = set()
+"""Classes of requests whose waits are recorded."""
 
-def awaited(requests: Sequence[Any], receives: Sequence[bytes], recorder: Recorder) -> list[Any]:
-    """Return requests that do the same and are recorded, together, from first wait to last.
+
+def awaited(
+    requests: Iterable[Any],
+    places: Sequence[bytes],
+    recorder: Recorder,
+    counts: Callable[[], bool] | None = None,
+) -> None:
+    """Let waiting for requests be recorded, together, from first wait to last.
 
     Args:
-        requests: What is waited for.
-        receives: What is received then: tasks' places, packed.
+        requests: What is waited for; each has a method `wait`.
+        places: What is done then: tasks' places, packed.
         recorder: Records it.
+        counts: Says, as the first is waited for, whether that is to be recorded; it is if left out.
     """
-    receipt = _Receipt(receives, len(requests), recorder)
-    return [_Awaited(request, receipt) for request in requests]
+    receipt = _Receipt(places, recorder, counts)
+    for request in requests:
+        with suppress(
+            TypeError
+        ):  # a class of another kind may not let itself be changed, or be held
+            _record_waits(type(request))
+            _RECEIPTS[request] = receipt
+            receipt.open += 1
 
 
 class _Receipt:
-    """Receives that are recorded while their requests are waited for."""
+    """Tasks that are recorded while their requests are waited for.
 
-    def __init__(self, places: Sequence[bytes], requests: int, recorder: Recorder) -> None:
+    Args:
+        places: Of the tasks, packed.
+        recorder: Records them.
+        counts: As of `awaited`.
+
+    Attributes:
+        open: How many of the requests were not waited for yet.
+    """
+
+    def __init__(
+        self, places: Sequence[bytes], recorder: Recorder, counts: Callable[[], bool] | None
+    ) -> None:
+        self.open = 0
+        self._counts = counts
         self._places = places
-        self._left = requests
         self._recorder = recorder
         self._began: list[Any] = []
 
-    def wait(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+    def wait(self, wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Wait for one of the requests."""
-        if not self._began and self._recorder.recording:
+        if not self._began and self._recorder.recording and (not self._counts or self._counts()):
             self._began = [self._recorder.begin_task(place) for place in self._places]
         try:
-            return request.wait(*args, **kwargs)
+            return wait(*args, **kwargs)
         finally:
-            self._left -= 1
-            if self._left == 0 and self._began:
+            self.open -= 1
+            if self.open == 0 and self._began:
                 for place, at in zip(reversed(self._places), reversed(self._began), strict=True):
                     self._recorder.end_task(place, at)
 
 
-class _Awaited:
-    """A request; waiting for it is recorded."""
+def _record_waits(kind: Any) -> None:
+    """Let the waits of a class of requests be recorded."""
+    if kind in _RECORDED:
+        return
+    theirs = kind.wait
 
-    def __init__(self, request: Any, receipt: _Receipt) -> None:
-        self._request = request
-        self._receipt = receipt
+    @functools.wraps(theirs)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        receipt = _RECEIPTS.pop(self, None)
+        if receipt is None:
+            return theirs(self, *args, **kwargs)
+        return receipt.wait(theirs, self, *args, **kwargs)
 
-    def wait(self, *args: Any, **kwargs: Any) -> Any:
-        return self._receipt.wait(self._request, *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._request, name)
+    kind.wait = wait
+    _RECORDED.add(kind)

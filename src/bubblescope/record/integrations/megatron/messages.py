@@ -138,25 +138,24 @@ def communicating(
             result = function(*args, **said)
         finally:
             session.end(begun)
-        return result if waits or not receives else _awaited(result, receives, recorder)
+        if receives and not waits:
+            _await(result, receives, recorder)
+        return result
 
     return communicate
 
 
-def _awaited(result: Any, receives: Mapping[str, bytes], recorder: Recorder) -> Any:
-    """Return what `_communicate` returned, with requests that are recorded when waited for.
+def _await(result: Any, receives: Mapping[str, bytes], recorder: Recorder) -> None:
+    """Let waiting for the requests that `_communicate` returned be recorded.
 
     `receives` has the name of a request -> where the receive belongs, packed.
     """
     if not isinstance(result, tuple) or not result:
-        return result
-    *tensors, requests = result
+        return
+    requests = result[-1]
     if isinstance(requests, dict):
-        requests = {
-            name: awaited([request], [receives[name]], recorder)[0] if name in receives else request
-            for name, request in requests.items()
-        }
+        for name in requests.keys() & receives.keys():
+            awaited([requests[name]], [receives[name]], recorder)
     elif isinstance(requests, list):
         # In older versions they have no names: all of them are waited for together.
-        requests = awaited(requests, list(receives.values()), recorder)
-    return (*tensors, requests)
+        awaited(requests, list(receives.values()), recorder)

@@ -21,8 +21,6 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations.torch_common import importing, made_before
 from bubblescope.record.integrations.torch_loop.called import leave_out
 from bubblescope.record.integrations.torch_loop.loop import Loop
@@ -34,10 +32,10 @@ if TYPE_CHECKING:
     from bubblescope.record.integrations.torch_loop.models import Modules
     from bubblescope.record.session import Session
 
-_COLLECTIVE: Final = (identity_of(Kind.COLLECTIVE),)
 _COLLECTIVES: Final = (
     *("all_reduce", "reduce", "broadcast", "scatter", "gather", "barrier", "monitored_barrier"),
     *("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"),
+    *("all_gather_single", "reduce_scatter_single"),  # what 2.13 calls these
     *("all_to_all", "all_to_all_single"),
     *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
 )
@@ -155,7 +153,7 @@ def transfers(module: ModuleType, session: Session) -> None:
         "batch_isend_irecv": _batching(module.batch_isend_irecv, loop),
     }
     recorded |= {
-        name: _collecting(getattr(module, name), loop)
+        name: loop.collective(getattr(module, name))
         for name in _COLLECTIVES
         if hasattr(module, name)
     }
@@ -170,29 +168,11 @@ def _receiving(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
     @functools.wraps(function)
     def receive(*args: Any, **kwargs: Any) -> Any:
         work = function(*args, **kwargs)
-        if work is None:
-            return None
-        return loop.awaited([work], loop.receive, loop.receives, *args, **kwargs)[0]
+        if work is not None:
+            loop.await_([work], loop.receive, loop.receives, *args, **kwargs)
+        return work
 
     return receive
-
-
-def _collecting(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
-    """Return a collective that is recorded; one that returns at once, while it is waited for."""
-
-    def places(*_: Any, **__: Any) -> tuple[bytes, ...]:
-        return _COLLECTIVE
-
-    recorded = loop.timed(function, places)
-
-    @functools.wraps(function)
-    def collect(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("async_op"):
-            return recorded(*args, **kwargs)
-        work = function(*args, **kwargs)
-        return work if work is None else loop.awaited([work], places, None)[0]
-
-    return collect
 
 
 def _batching(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
@@ -218,7 +198,8 @@ def _batching(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
     def batch(operations: Any, *args: Any, **kwargs: Any) -> Any:
         issue = sending if all(map(_sends, operations)) else receiving
         issued = issue(operations, *args, **kwargs)
-        return loop.awaited(issued, receives, loop.receives, operations)
+        loop.await_(issued, receives, loop.receives, operations)
+        return issued
 
     return batch
 

@@ -39,12 +39,17 @@ _TRIES: Final = 3
 """Times to look for the modules that a loop calls, if those found first are never called."""
 
 _DATA: Final = (identity_of(Kind.DATA),)
+_COLLECTIVE: Final = (identity_of(Kind.COLLECTIVE),)
 _SOME_BACKWARD: Final = identity_of(Kind.BACKWARD)
 """Where a backward belongs of which is not known what made its tensors."""
 _OUTSIDE: Final = object()
 """In the place of a task that runs: none does, but what comes next has to be thought about."""
 _now: Final = time.monotonic_ns
 _thread: Final = threading.get_ident
+
+
+def _collects(*_: Any, **__: Any) -> tuple[bytes, ...]:
+    return _COLLECTIVE
 
 
 def _called(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -100,6 +105,8 @@ class Loop:
         self._chunks: list[Chunk] = []
         """Those of the models that have been called, by number."""
         self._backward: Any = None
+        self._gradient: Any = None
+        """What computes gradients otherwise, `torch.autograd.grad`."""
         self._started: Work | None = None
         """What the last backward started from."""
         self._failed: Work | None = None
@@ -404,6 +411,7 @@ class Loop:
 
     def gradients(self, function: Any) -> Any:
         """Return a function that computes gradients and is recorded, within a step, as a backward."""
+        self._gradient = function
         recorded, compiler = self.timed(function, self._computes), self.compiler
 
         @functools.wraps(function)
@@ -472,18 +480,66 @@ class Loop:
 
         return call
 
-    def awaited(
+    def collective(self, function: Any) -> Any:
+        """Return a collective that is recorded: one that returns at once, while it is waited for.
+
+        In a pass that is timed on the host too: there ranks wait for each other, as FSDP's do. A device
+        does not wait where its host calls it, and other threads' collectives keep no pass waiting.
+        """
+        alone = self.timed(function, _collects)
+
+        @functools.wraps(function)
+        def collect(*args: Any, **kwargs: Any) -> Any:
+            if self._torch.compiler.is_compiling():
+                return function(*args, **kwargs)
+            if kwargs.get("async_op"):
+                work = function(*args, **kwargs)
+                if work is not None:
+                    self._await_collective(work)
+                return work
+            if self._in_pass():
+                return self._collect_in_pass(function, args, kwargs)
+            return alone(*args, **kwargs)
+
+        return collect
+
+    def _in_pass(self) -> bool:
+        """Say whether a pass is recorded now that this thread runs and the host's clock times."""
+        what = self.inside
+        if what is None or self.intake.items is None or _thread() != self.thread:
+            return False
+        return type(what) is Called or what is self._backward or what is self._gradient
+
+    def _collect_in_pass(self, function: Any, args: Any, kwargs: Any) -> Any:
+        outer, begun = self.inside, self._session.begin(_COLLECTIVE)
+        self.inside = function  # what it calls itself is part of it
+        try:
+            result = function(*args, **kwargs)
+        except BaseException:
+            self._session.abandon(begun)
+            raise
+        finally:
+            self.inside = outer
+        self._session.end(begun)
+        return result
+
+    def _await_collective(self, work: Any) -> None:
+        """Let waiting for it be recorded, in whatever step and task that will be."""
+        if (recorder := self._session.recorder) is not None:
+            awaited([work], _COLLECTIVE, recorder, lambda: self._in_pass() or self._enter())
+
+    def await_(
         self,
         works: Sequence[Any],
         places: Places,
         begins: Callable[[], bool] | None,
         *args: Any,
         **kwargs: Any,
-    ) -> Sequence[Any]:
-        """Return requests such that waiting for them is recorded.
+    ) -> None:
+        """Let waiting for requests be recorded, if anything is recorded now.
 
         Args:
-            works: Requests; they are returned as they are if nothing is recorded now.
+            works: The requests.
             places: Returns what is waited for, packed.
             begins: As of `timed`.
             *args: What to call it with.
@@ -491,7 +547,8 @@ class Loop:
         """
         said = self._said(places, begins, args, kwargs)
         recorder = self._session.recorder
-        return awaited(works, said, recorder) if said and recorder is not None else works
+        if said and recorder is not None:
+            awaited(works, said, recorder)
 
     def _said(
         self, places: Places, begins: Callable[[], bool] | None, args: Any, kwargs: Any
@@ -504,15 +561,23 @@ class Loop:
             return None
 
     def _run(
-        self, function: Any, args: Any, kwargs: Any, places: Sequence[bytes], *, first: bool
+        self,
+        function: Any,
+        args: Any,
+        kwargs: Any,
+        places: Sequence[bytes],
+        *,
+        first: bool,
+        called: Called | None = None,
     ) -> Any:
         """Call a function, and record it as tasks, whose places are packed.
 
-        If it was the `first` of its step and fails, the step has not begun.
+        If it was the `first` of its step and fails, the step has not begun. Of a forward, `called` is
+        what was called in the model's place.
         """
         begun = self._session.begin(places)
         try:
-            self.inside = function
+            self.inside = called or function
             result = function(*args, **kwargs)
         except BaseException:
             self.inside = self.outside
@@ -571,7 +636,7 @@ class Loop:
         if said is None:
             return function(*args, **kwargs)
         before = self.number()
-        output = self._run(function, args, kwargs, said, first=first)
+        output = self._run(function, args, kwargs, said, first=first, called=called)
         self._note(work, before, again=again)
         return output
 
