@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import sqlite3
+from contextlib import closing
 
 import polars as pl
 import pytest
@@ -115,6 +117,30 @@ def test_links_that_lead_back_are_not_followed_for_ever(tmp_path):
         ),
         ("results.json", b'{ "rocprofiler-sdk-tool": []}', "is JSON of rocprofv3, .* rocpd"),
         ("et.json", b'{\n "schema": "1.1.1-chakra.0.0.4", "nodes": []}', "is an execution trace"),
+        # As mlcommons/chakra writes GlobalMetadata: of a version, or with attributes.
+        ("job.0.et", b"\x07\n\x050.0.4\x04\x08\x01\x12\0", "is an execution trace of Chakra"),
+        (
+            "job",
+            b"\x1e\n\x1c\n\x06schema\xea\x01\x111.1.1-chakra.0.0.4",
+            r"job: is an execution trace of Chakra, .* \*.pt.trace.json",
+        ),
+        # The first plane, its number and its name; without a number, which is then 0.
+        ("profile", b"\n\x91\x02\x08\x02\x12\x0d/device:TPU:0\x1a", "is a profile of XLA"),
+        ("profile.pb", b"\n\x0b\x12\x09/host:CPU", "profile.pb: is a profile of XLA"),
+        ("a.speedscope.json", b"{}", "is a profile of call stacks for speedscope"),
+        (
+            "py.json",
+            b'{\n "$schema": "https://www.speedscope.app/file-format-schema.json",',
+            "py.json: is a profile of call stacks .* with torch.profiler",
+        ),
+        ("of.json", b'{"exporter":"speedscope@1.25.0","name":"a"', "is a profile of call stacks"),
+        ("perf.data", b"PERFILE2h\0\0\0\0\0\0\0", "perf.data: is a recording of Linux perf"),
+        (
+            "minddata_pipeline_raw_0.csv",
+            b"op_id",
+            "is a text export of MindSpore's .*ExportType.Db",
+        ),
+        ("ascend_timeline_display_0.json", b"[", "is a text export of MindSpore's profiler"),
         ("run.pftrace", b"\n", "run.pftrace: is a trace of Perfetto"),
         ("memory_timeline.raw.json", b"[]", "holds what PyTorch's memory was used for"),
         ("events.out.tfevents.17.host.0", b"\x18", "holds scalars of TensorBoard"),
@@ -126,6 +152,15 @@ def test_what_is_no_trace_is_refused_in_one_sentence(tmp_path, name, content, me
         (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=message):
         sources.load(tmp_path / name)
+
+
+def test_a_database_of_rpd_is_known_by_its_tables(tmp_path):
+    path = tmp_path / "trace.db"
+    with closing(sqlite3.connect(path)) as file:
+        for table in ("rocpd_string", "rocpd_api", "rocpd_op", "rocpd_metadata"):
+            file.execute(f"CREATE TABLE {table} (id integer PRIMARY KEY)")
+    with pytest.raises(SourceError, match=r"trace.db: is a database of RPD .* `rocprofv3 "):
+        sources.load(path)
 
 
 def test_raw_data_of_ascends_profiler_says_how_to_export_it(tmp_path):

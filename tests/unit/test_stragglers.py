@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import polars as pl
@@ -232,7 +233,7 @@ def test_slowness_that_comes_and_goes():
     patterns = {found.slowness.pattern(place, dp) for place in range(2) for dp in range(6)}
     assert patterns == {"random"}
     assert found.slowness.persistence < 0.1
-    assert min(found.slowness.correlation) > 0.99
+    assert min(one.low for one in found.slowness.correlation) > 0.99
     assert found.slowdown.overall[0] > 1.1
     assert found.slowdown.per_step.shape == (1, 30)
 
@@ -462,3 +463,63 @@ def test_the_command_on_what_cannot_be_replayed(tmp_path):
     done = command(path)
     assert isinstance(done.exception, TimelineError)
     assert "no forward" in str(done.exception)
+
+
+def of_microbatches(microbatches: int, steps: int, noise: float, *, dp: bool = True) -> Stragglers:
+    """Return a job of two replicas whose forwards and backwards are long together but for noise."""
+    plan = generate("1f1b", 2, microbatches)
+    rng = np.random.default_rng(microbatches * steps)
+    tasks = []
+    for step in range(steps):
+        parts = []
+        for replica in range(2):
+            data, *own = rng.normal(size=(3, microbatches))
+            times = [
+                np.broadcast_to(
+                    time + F // 20 * ((1 - noise) * data + noise * each), (2, microbatches)
+                )
+                for time, each in zip((F, B), own, strict=True)
+            ]
+            costs = Costs(*(np.round(one).astype(np.int64) for one in times), 0)
+            parts.append(job(plan, costs, dp=replica))
+        run = concat(parts)
+        shift = pl.col("start_ns", "end_ns") + step * 100 * microbatches * F
+        tasks.append(run.tasks.with_columns(shift, step=pl.lit(step, pl.Int32)))
+    ranks = run.ranks if dp else run.ranks.with_columns(dp=pl.lit(None, pl.Int32))
+    return Stragglers.of(Timeline(pl.concat(tasks), ranks, run.run))
+
+
+@pytest.mark.parametrize(
+    ("microbatches", "steps", "noise", "said"),
+    [
+        (3, 1, 0.0, True),
+        (3, 1, 0.6, False),
+        (4, 2, 1.0, False),
+        (8, 20, 1.0, False),
+        (8, 20, 0.5, True),
+    ],
+)
+def test_forward_and_backward_go_together_only_if_chance_cannot_be_why(
+    microbatches, steps, noise, said
+):
+    found = of_microbatches(microbatches, steps, noise)
+    known = [one for one in found.slowness.correlation if one is not None]
+    assert ("are long together" in str(found)) == said == any(one.certain for one in known)
+    for stage, one in zip(found.to_dict()["stages"], known, strict=True):
+        low, high = stage["forward_backward_interval"]
+        assert low <= stage["forward_backward_correlation"] <= high
+        assert one.certain == (low > 0)
+
+
+def test_the_interval_of_a_correlation_is_fishers():
+    """Of 40 pairs, less the means of 10 groups: n - 3 is 28."""
+    found = of_microbatches(4, 5, 0.4).slowness.correlation[0]
+    middle, error = math.atanh(found.value), 3 / math.sqrt(30 - 2)
+    assert found.low == pytest.approx(math.tanh(middle - error))
+    assert found.high == pytest.approx(math.tanh(middle + error))
+
+
+def test_ranks_that_may_run_the_same_microbatches_count_once():
+    assert of_microbatches(4, 5, 0.4, dp=False).slowness.correlation[0].low < (
+        of_microbatches(4, 5, 0.4).slowness.correlation[0].low
+    )

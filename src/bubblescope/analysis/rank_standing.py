@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.idle.inside_passes import inside_passes
 from bubblescope.analysis.idle.rank_noise import OF_MEDIAN, scatter, spread_between
 from bubblescope.analysis.idle.slow_ranks import (
     PLACE,
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from bubblescope.analysis.idle.inside_passes import Inside
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.slow_ranks import SlowRank
-    from bubblescope.analysis.idle.task_lengths import Lengths
     from bubblescope.model.timeline import Timeline
 
 _SIGMAS: Final = 6.0
@@ -114,21 +115,21 @@ def alike(timeline: Timeline, ledger: Ledger | None = None) -> Alike:
             standing=pl.lit(Standing.ALIKE.value), reason=none, like=none.cast(pl.Int64)
         )
         return Alike(table.select("rank", "standing", "reason", "like"), {}, None)
+    inside = inside_passes(timeline)
     if ledger is not None and ledger.told is not None:
         doing = Doing(ledger.told.work, pl.concat(idle))
         places = ledger.typical.places.filter(pl.col("stage") >= 0).select(*PLACE, own="usual")
         return alike_of(timeline, doing, places, ledger.told.slow_ranks)
     if ledger is not None:
         found = ledger.counterfactuals
-        doing = Doing.of(pl.concat(idle), found.run, found.lengths)
+        doing = Doing.of(pl.concat(idle), found.run, inside)
         return alike_of(timeline, doing, usual_work(found.run), found.slow_ranks)
     typical = Typical.of(Medians.joined([Medians.of(run) for run in runs]))
     doings, usual, worked = [], [], []
     for shares, run in zip(idle, runs, strict=True):
-        parts = lengths(run, typical)
-        doings.append(Doing.of(shares, run, parts))
+        doings.append(Doing.of(shares, run, inside))
         usual.append(usual_work(run))
-        worked.append(Worked.of(run, parts))
+        worked.append(Worked.of(run, lengths(run, typical), inside))
     slow_ones = slow_ranks(Work.of_ranks(worked, timeline), typical)
     return alike_of(timeline, Doing.joined(doings), pl.concat(usual), slow_ones)
 
@@ -137,8 +138,8 @@ class Doing(NamedTuple):
     """What ranks did in some steps of a run; of several parts it is put together.
 
     Attributes:
-        work: Frame with rank, stage and kind, and own, was and healthy: how long tasks took in all, as
-            long as they take on the rank as a rule, and on a healthy one.
+        work: Frame with rank, stage, kind and own: how long tasks took in all, without waits for
+            other ranks inside of them.
         idle: Frame with rank, step and idle: what share of its span it idled.
     """
 
@@ -146,15 +147,15 @@ class Doing(NamedTuple):
     idle: pl.DataFrame
 
     @classmethod
-    def of(cls, idle: pl.DataFrame, run: Durations | MeasuredRun, parts: Lengths) -> Self:
+    def of(cls, idle: pl.DataFrame, run: Durations | MeasuredRun, inside: Inside) -> Self:
         """Look at some tasks.
 
         Args:
             idle: As `idle_shares` returns it of their ranks and steps.
             run: The tasks.
-            parts: Their lengths taken apart.
+            inside: What devices did in the tasks of the timeline.
         """
-        return cls(work_by_place(run, parts), idle)
+        return cls(work_by_place(run, inside), idle)
 
     @classmethod
     def joined(cls, parts: Sequence[Doing]) -> Self:
@@ -204,7 +205,7 @@ def alike_of(
         pl.col("held").list.join(", ").fill_null("")
     )
     odd = _heavy(usual)
-    odd |= {slow.rank: _reason(slow, tasks, ranks) for slow in slow_ones if slow.odd}
+    odd |= {slow.rank: _reason(slow, ranks) for slow in slow_ones if slow.odd}
     work = tasks.group_by("rank").agg(work=pl.col("own").sum())
     off = (pl.col("work") / _lower_median("work").over("held") - 1).abs()
     told = pl.len().over("held") > 1
@@ -214,13 +215,12 @@ def alike_of(
     return Alike(table, said, slowest)
 
 
-def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
+def _reason(slow: SlowRank, ranks: pl.DataFrame) -> str:
     """Say by how much which kinds of a slow rank's tasks take longer, and than what."""
-    more = pl.col("was").sum() / pl.col("healthy").sum() - 1
-    kinds = tasks.filter(rank=slow.rank).group_by("kind").agg(more=more).sort("kind")
     by_share: dict[str, list[str]] = {}
-    for kind, share in kinds.filter(pl.col("more") > 0).iter_rows():
-        by_share.setdefault(f"{100 * share:.0f}", []).append(_KINDS[kind].replace("_", " "))
+    for kind, share in slow.more.items():
+        if share > 0:
+            by_share.setdefault(f"{100 * share:.0f}", []).append(_KINDS[kind].replace("_", " "))
     said = ", ".join(f"{_and(names)} +{share} %" for share, names in by_share.items())
     held = ranks.filter(rank=slow.rank)["held"].item()
     others = ranks.filter(held=held).height - 1

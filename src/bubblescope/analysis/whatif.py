@@ -393,7 +393,8 @@ class WhatIf:
         yield from removed(self._counterfactuals.present)
         if self._timeline is not None and self._timeline.budget.height:
             yield ("host_never_late",)
-        for slow in self._counterfactuals.slow_ranks[:_SLOWEST]:
+        slow_ranks = [slow for slow in self._counterfactuals.slow_ranks if not slow.mixed]
+        for slow in slow_ranks[:_SLOWEST]:
             yield ("healthy", slow.rank)
 
     def plans(

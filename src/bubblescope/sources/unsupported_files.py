@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from bubblescope.sources.packed_head import read_head
-from bubblescope.sources.sqlite_head import cut_short, is_sqlite
+from bubblescope.sources.sqlite_head import cut_short, is_sqlite, table_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,29 @@ _EXECUTION_TRACE: Final = (
     "is an execution trace (ExecutionTraceObserver, Chakra), which holds operators without the "
     "device's times; torch.profiler's own traces are the *.pt.trace.json files"
 )
+
+_CHAKRA: Final = (
+    "is an execution trace of Chakra, which simulators run and which does not say when devices worked; "
+    "give the traces of torch.profiler that it was made from, the *.pt.trace.json files"
+)
+
+_STACKS: Final = (
+    "is a profile of call stacks for speedscope, which does not say when devices worked; profile the "
+    "job with torch.profiler, or record it with `bubblescope record`"
+)
+
+_PERF: Final = (
+    "is a recording of Linux perf, which does not say when devices worked; on NVIDIA's GPUs profile "
+    "the job with `nsys profile --trace=cuda,nvtx` instead, on AMD's with "
+    "`rocprofv3 --output-format rocpd`"
+)
+
+_RPD: Final = (
+    "is a database of RPD (rocmProfileData), which bubblescope does not read; profile the job with "
+    "`rocprofv3 --output-format rocpd` instead"
+)
+_RPD_TABLES: Final = {"rocpd_api", "rocpd_op", "rocpd_string"}
+"""Tables of RPD; the names of rocprofv3's end with an identifier."""
 
 _PACKED_BY: Final = {
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -48,10 +71,28 @@ _BY_HEAD: Final = {
     ),
     b'{"schema":"1.': _EXECUTION_TRACE,
     b'{"displayTimeUnit":"ns","metadata":{"highres-ticks"': _XLA,
+    b'{"exporter":"speedscope@': _STACKS,
+    b"PERFILE2": _PERF,
+    b"PERFFILE": _PERF,
 }
 """What files begin with, without spaces."""
 
+_NUMBER: Final = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
+"""A number in a protocol buffer, such as the length of what follows."""
+
+_BY_PATTERN: Final = {
+    rb'.*"\$schema"\s*:\s*"https?://www\.speedscope\.app/': _STACKS,
+    # XSpace.planes, XPlane.id and XPlane.name of tsl's xplane.proto.
+    rb"\n%b(?:\x08%b)?\x12[\x01-\x7f](?:/(?:host|device|task):|Task Environment)"
+    % (_NUMBER, _NUMBER): _XLA,
+    # The length of GlobalMetadata of et_def.proto, and its version or its first attribute's name.
+    rb"%b\n(?:[\x03-\x0c]\d+\.\d+\.\d|%b\n(?:\x06schema|\ninput_file))"
+    % (_NUMBER, _NUMBER): _CHAKRA,
+}
+"""What files match from their beginning."""
+
 _BY_NAME: Final = {
+    r".*\.speedscope\.json(\.gz)?": _STACKS,
     r".*\.(tar|tgz|tar\.\w+)": _ARCHIVE,
     r".*\.ncu-rep": (
         "is a report of Nsight Compute, which runs kernels one by one; profile the job with "
@@ -72,6 +113,10 @@ _BY_NAME: Final = {
     r"trace_view\.json|(kernel|operator)_details\.csv|step_trace_time\.csv|msprof_\d+\.json": (
         "is a text export of Ascend's profiler, of which bubblescope reads the databases; profile with "
         "export_type=[ExportType.Db], or export it with `msprof --export=on --type=db`"
+    ),
+    r"(ascend|gpu)_timeline_(display|summary)_\d+\.json|minddata_pipeline_\w+\.(csv|json)": (
+        "is a text export of MindSpore's profiler, of which bubblescope reads the databases; profile "
+        "with export_type=[ExportType.Db] in mindspore.profiler._ExperimentalConfig"
     ),
     r".*\.(sqlite|sqlite3|db)\.gz": (
         "is a packed database, which can only be read unpacked; unpack it with gunzip"
@@ -101,9 +146,12 @@ def near_miss(path: Path) -> tuple[Path, str] | None:
     try:
         head = read_head(path, _HEAD_BYTES)
         if is_sqlite(head):  # which tables it has may be in what it lacks
-            lacking = cut_short(path)
-            return (path, lacking) if lacking else None
+            said_of = cut_short(path) or (_RPD if table_names(path) >= _RPD_TABLES else None)
+            return (path, said_of) if said_of else None
     except OSError:
         return None
+    for beginning, said in _BY_PATTERN.items():
+        if re.match(beginning, head, re.DOTALL):
+            return path, said
     head = head.translate(None, b" \t\r\n")
     return next(((path, said) for sign, said in _BY_HEAD.items() if head.startswith(sign)), None)

@@ -190,7 +190,7 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
         present: The causes that made any difference to the run.
         typical: What its tasks take, as a rule.
         slow_ranks: The ranks that are slower than healthy ones, slowest first, if any idle time is
-            because of such.
+            because of such, or ranks wait for each other inside of passes.
         phases, between: As of `Entries`.
         replays: What it was made of; None where none of that was kept.
         again: Makes that again, of a run that is here but was replayed some steps at a time; else None.
@@ -242,7 +242,7 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
             present=entries.causes,
             typical=typical,
             slow_ranks=tuple(slow_ranks(entries.work, typical))
-            if Cause.SLOW_RANK in entries.causes
+            if Cause.SLOW_RANK in entries.causes or entries.work.waits
             else (),
             phases=entries.phases,
             between=entries.between,

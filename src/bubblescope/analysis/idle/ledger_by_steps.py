@@ -21,6 +21,7 @@ from bubblescope.analysis.between_rounds import closed
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.analysis.idle.evidence import Evidence
+from bubblescope.analysis.idle.inside_passes import inside_passes
 from bubblescope.analysis.idle.ledger import (
     Entries,
     Ledger,
@@ -129,7 +130,7 @@ class _Sums(msgspec.Struct, frozen=True):
         return cls(
             Lasting.of(found),
             Evidence.of_steps(found.timeline, found, ADDED),
-            work_by_place(found.run, found.lengths),
+            work_by_place(found.run, inside_passes(found.timeline)),
             [
                 part.with_columns(task=row.gather(part["task"]), root=row.gather(part["root"]))
                 for part in gaps

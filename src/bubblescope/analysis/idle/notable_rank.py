@@ -25,10 +25,10 @@ def notable(ledger: Ledger) -> SlowRank | None:
     if found is None:
         return None
     totals = dict(ledger.totals().select("cause", "share").iter_rows())
-    lasts = found.stands_out or totals[Cause.SLOW_RANK.value] >= LEAST
+    lasts = found.stands_out or totals.get(Cause.SLOW_RANK.value, 0) >= LEAST
     return found if found.odd and lasts else None
 
 
 def slowest(ledger: Ledger) -> SlowRank | None:
-    """Return the slowest rank of a run; None if no idle time is because of slow ranks."""
+    """Return the slowest rank of a run, of `Ledger.slow_ranks`; None if there is none."""
     return ledger.slow_ranks[0] if ledger.slow_ranks else None

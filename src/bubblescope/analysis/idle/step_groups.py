@@ -7,12 +7,13 @@ tell itself: so what is said of its steps is what is said of them in the whole r
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
 
 from bubblescope.analysis.between_rounds import rounds
+from bubblescope.analysis.idle.inside_passes import inside_passes
 from bubblescope.analysis.idle.rank_waits import rank_waits
 from bubblescope.analysis.outside_passes import names_of
 from bubblescope.analysis.pipeline_phase import pipelines, step_facts
@@ -80,6 +81,7 @@ class StepGroups:
         is_pass = _PASS & (pl.col("lane") == Lane.COMPUTE.value)
         self._beside = np.flatnonzero(tasks.select(~is_pass).to_series().to_numpy())
         self._known = {look: look(timeline) for look in _TELLING}
+        self._inside = inside_passes(timeline)
         self._fed = passes(timeline)
         source, target = (self._owner[self._fed[end].to_numpy()] for end in ("source", "target"))
         self._fed_rows = _by_group(np.where(source == target, source, NOBODY), len(groups))
@@ -99,7 +101,11 @@ class StepGroups:
             start, end = (self._timeline.tasks[name].to_numpy() for name in ("start_ns", "end_ns"))
             near = (end[others] > start[own].min()) & (start[others] < end[own].max())
             rows = np.sort(np.concatenate([own, others[near].astype(np.int32)]), kind="stable")
-        known = {**self._known, passes: self._passes(part, rows)}
+        known: Any = {
+            **self._known,
+            passes: self._passes(part, rows),
+            inside_passes: self._inside.of(rows),
+        }
         mine = np.where(self._owner[rows] == part, rows, NOBODY) if len(others) else rows
         return told(self._timeline.of_rows(rows), known), mine
 

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.between_rounds import closed
+from bubblescope.analysis.idle.inside_passes import inside_passes
 from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
 from bubblescope.analysis.pieces.run_in_pieces import here
@@ -145,6 +146,7 @@ def _concluded(
 ) -> Answer:
     """Put together what is known of a run, and work out what is wanted of it."""
     known = {
+        "own_work": any(one.own_work for one in laid),
         "apart": several,
         "alike": stand,
         "correlation": correlated([one.correlations for one in laid]),
@@ -169,6 +171,7 @@ class _Laid(NamedTuple):
         usual: What they take.
         correlations: As of `slowness.correlations`.
         steps: The steps.
+        own_work: As of `Stragglers`.
     """
 
     order: bytes
@@ -176,16 +179,18 @@ class _Laid(NamedTuple):
     usual: Usual
     correlations: list[Array | None]
     steps: list[int | None]
+    own_work: bool
 
 
-def _tabled(job: OfPart) -> Operations:
-    return tabulate(closed(job.timeline()))
+def _tabled(timeline: Timeline) -> Operations:
+    return tabulate(closed(timeline), inside_passes(timeline).waits_ns)
 
 
 def _laid(job: OfPart) -> _Laid | None:
     """Lay out the operations of a part; return None if some are left out, or it is of a job trace."""
+    timeline = job.timeline()
     try:
-        operations = _tabled(job)
+        operations = _tabled(timeline)
     except TimelineError:
         return None
     if operations.job_trace or operations.notices:
@@ -197,6 +202,7 @@ def _laid(job: OfPart) -> _Laid | None:
         usual,
         correlations(operations),
         operations.steps,
+        timeline.budget.height > 0,
     )
 
 
@@ -222,7 +228,7 @@ def _order(operations: Operations) -> bytes:
 
 
 def _replays(job: OfPart, usual: Usual) -> tuple[Operations, Replays]:
-    operations = _tabled(job)
+    operations = _tabled(job.timeline())
     return operations, Replays(operations, usual)
 
 
@@ -282,5 +288,5 @@ def _done(job: OfPart) -> _Done | None:
     if not phase.height:
         return None
     run = Durations.of(phase.sort("step", "rank", "start_ns"))
-    parts = lengths(run, typical)
-    return _Done(Work.of_steps(run, parts, part), Doing.of(idle_shares(phase), run, parts))
+    doing = Doing.of(idle_shares(phase), run, inside_passes(part))
+    return _Done(Work.of_steps(run, lengths(run, typical), part), doing)

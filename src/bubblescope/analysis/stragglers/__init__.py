@@ -12,10 +12,12 @@ import msgspec
 import numpy as np
 
 from bubblescope.analysis.between_rounds import closed
+from bubblescope.analysis.idle.inside_passes import inside_passes
 from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.pipeline_phase import pipelines
 from bubblescope.analysis.rank_standing import Alike, alike
 from bubblescope.analysis.stragglers.operations import Pipeline, tabulate
+from bubblescope.analysis.stragglers.parallel_ranks import Beside, beside
 from bubblescope.analysis.stragglers.replayed import Replayed, kept_and_not, overall
 from bubblescope.analysis.stragglers.replays import Replays
 from bubblescope.analysis.stragglers.slowness import (
@@ -101,6 +103,9 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         timeline: The run.
         model: What is known of communication: "job-trace" (all of it), or "compute" (only that
             stages need each other's results).
+        own_work: Whether operations are taken without the time in which their rank communicated and
+            computed nothing, as the traces tell it; else that is part of their lengths.
+        beside: What ranks of a place are to each other.
         steps: The steps, ascending; [None] if the trace knows none.
         base_ns: How long each step was, from its first operation to its last, s long; null if the
             ranks share no clock.
@@ -136,6 +141,8 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
 
     timeline: Timeline
     model: Literal["job-trace", "compute"]
+    own_work: bool
+    beside: Beside
     steps: list[int | None]
     base_ns: Array | None
     apart: bool
@@ -176,7 +183,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         progress.begin("ordering operations")
         give_back()  # what reading has left
         several = pipelines(timeline)["pipeline"].n_unique() > 1
-        operations = tabulate(closed(timeline))
+        operations = tabulate(closed(timeline), inside_passes(timeline).waits_ns)
         replays = Replays(operations)
         progress.begin("replaying steps without stragglers")
         found = Replayed.of(operations, replays, apart=several)
@@ -190,6 +197,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             pipeline,
             found,
             worst,
+            own_work=timeline.budget.height > 0,
             apart=several,
             alike=alike(timeline),
             correlation=correlation,
@@ -228,6 +236,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         return cls(
             timeline=timeline,
             model="job-trace" if found.job_trace else "compute",
+            beside=beside(timeline, rank[0].tolist()),
             steps=found.steps,
             base_ns=base,
             no_delay_ns=no_delay,
@@ -284,6 +293,8 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             "schema": SCHEMA,
             "timed": timed(self.timeline.ranks),
             "model": self.model,
+            "own_work": self.own_work,
+            "beside": self.beside.value,
             "slowdown": float(self.slowdown.overall[0]),
             "launch_slowdown": None if launch is None else float(launch.overall[0]),
             "base_ns": _mean(self.base_ns),
@@ -298,10 +309,13 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
                     "place": place,
                     "stages": list(stages),
                     "slowdown": float(self.by_place.overall[place]),
-                    "forward_backward_correlation": slow.correlation[place],
+                    "forward_backward_correlation": alike and alike.value,
+                    "forward_backward_interval": alike and [alike.low, alike.high],
                     "sequence_length_correlation": None,
                 }
-                for place, stages in enumerate(self.stages)
+                for place, (stages, alike) in enumerate(
+                    zip(self.stages, slow.correlation, strict=True)
+                )
             ],
             "replicas": [
                 {

@@ -82,7 +82,8 @@ class Operations(msgspec.Struct, frozen=True, eq=False):
         first_ns, last_ns: Start and end in the first step of the first replica; n long.
         stage, chunk, microbatch, pair_stage, pair_microbatch: As in the timeline, -1 if null;
             n long.
-        length_ns, end_ns: How long it took, and when it ended; n x s x r.
+        start_ns, end_ns: When it did; n x s x r.
+        length_ns: How long it took, without communicating inside of it; n x s x r.
         steps: The steps, ascending; [None] if the trace knows none.
         pipeline: Where the ranks stand.
         common_clock: Whether times of different ranks may be compared.
@@ -100,8 +101,9 @@ class Operations(msgspec.Struct, frozen=True, eq=False):
     microbatch: Array
     pair_stage: Array
     pair_microbatch: Array
-    length_ns: Array
+    start_ns: Array
     end_ns: Array
+    length_ns: Array
     steps: list[int | None]
     pipeline: Pipeline
     common_clock: bool
@@ -117,11 +119,15 @@ class Operations(msgspec.Struct, frozen=True, eq=False):
         return found[np.argsort(self.first_ns[found], kind="stable")]
 
 
-def tabulate(timeline: Timeline) -> Operations:
+def tabulate(timeline: Timeline, waits_ns: Array) -> Operations:
     """Lay out the operations of a run.
 
     Steps in which a worker did not run just what it runs in most, such as those that the trace
     holds in part, are left out, and so are replicas that lack workers; notices say how many.
+
+    Args:
+        timeline: The run.
+        waits_ns: How long each of its tasks communicated exposed, which is no part of its length.
 
     Raises:
         TimelineError: Nothing can be laid out; the message says why.
@@ -177,16 +183,16 @@ def tabulate(timeline: Timeline) -> Operations:
             "order than the first one in the first step, whose order all replays keep"
         )
         notices.append(Notice("other-order", text, other, len(chosen)))
-    first_ns = starts[:, 0, 0].copy()
     return Operations(
         job_trace=job_trace,
         types=names,
         place=place,
-        first_ns=first_ns,
+        first_ns=starts[:, 0, 0],
         last_ns=ends[:, 0, 0],
         **once,
-        length_ns=np.subtract(ends, starts, out=starts),
+        start_ns=starts,
         end_ns=ends,
+        length_ns=np.maximum(ends - starts - waits_ns[index], 0),
         steps=[steps[number] for number in chosen.tolist()],
         pipeline=pipeline,
         common_clock=timeline.run.common_clock,

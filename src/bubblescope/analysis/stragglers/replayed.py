@@ -193,7 +193,7 @@ def _step_ns(operations: Operations, *, apart: bool) -> Array:
 
     Where pipelines run their steps each for itself, it is the longest of theirs.
     """
-    starts = operations.end_ns - operations.length_ns
+    starts = operations.start_ns
     if apart:
         each: Array = operations.end_ns.max(axis=0) - starts.min(axis=0)
         return np.array(each.max(axis=1))

@@ -142,7 +142,7 @@ def _transfers(operations: Operations, rendezvous: list[Any]) -> Array:
     taken = taken.copy()
     for members, replicas in rendezvous:
         ends = operations.end_ns[members]
-        together = (ends - operations.length_ns[members]).max(axis=0)
+        together = operations.start_ns[members].max(axis=0)
         if replicas:
             together = together.max(axis=-1, keepdims=True)
         transfer = ends - together

@@ -7,7 +7,7 @@ same step. So stages that are long on all replicas are no slowness of a worker.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,6 +34,25 @@ _NORMAL: Final = 1.4826
 """Standard deviations of a normal distribution in its median absolute deviation."""
 
 
+class Correlation(NamedTuple):
+    """How far two quantities go together.
+
+    Attributes:
+        value: Pearson's correlation, from -1 to 1.
+        low, high: Between which it is with a certainty of 99.7 %: three standard errors of its Fisher
+            transform (`_interval`).
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def certain(self) -> bool:
+        """Whether they go together, and not by chance: zero is below the interval."""
+        return self.low > 0
+
+
 class Slowness(msgspec.Struct, frozen=True, eq=False):
     """Whose computation is slow, in p places, r replicas and s steps.
 
@@ -49,17 +68,16 @@ class Slowness(msgspec.Struct, frozen=True, eq=False):
             Correlations" (1979), not below 0. It is 1 if the same workers are as slow in every
             step, and 0 if who is slow is a matter of chance. Null with one replica or step, or
             where nothing varies.
-        correlation: Pearson's correlation between the forward and the backward of a micro-batch, in
-            how much longer they are than the mean of their stage, worker and step; for each place,
-            null where it is unknown. Near 1, micro-batches differ in their data (such as in the
-            length of their sequences).
+        correlation: That between the forward and the backward of a micro-batch, in how much longer they
+            are than the mean of their stage, worker and step; for each place, null where it is unknown.
+            Near 1, micro-batches differ in their data (such as in the length of their sequences).
     """
 
     ratio: Array | None
     share: Array | None
     persistent: Array | None
     persistence: float | None
-    correlation: list[float | None]
+    correlation: list[Correlation | None]
 
     def pattern(self, place: int, replica: int) -> Literal["persistent", "random", "none"] | None:
         """Say how a worker is slow: persistently, in some steps, or never; None if without peers."""
@@ -80,7 +98,7 @@ def computed_ns(operations: Operations) -> Array:
     return np.array(taken).transpose(0, 2, 1)
 
 
-def slowness(taken: Array, correlation: list[float | None]) -> Slowness:
+def slowness(taken: Array, correlation: list[Correlation | None]) -> Slowness:
     """Compare the computation of each worker with that of its peers.
 
     Args:
@@ -142,26 +160,48 @@ def correlations(operations: Operations) -> list[Array | None]:
     """Return what tells how alike forwards and backwards are in length, of each place.
 
     Returns:
-        Sums over the micro-batches and replicas of each step, s x 3: of the products of the one and
-        the other, and of the squares of each; None of a place whose micro-batches are not known.
+        Sums over the micro-batches and replicas of each step, s x 4: of the products of the one and
+        the other, of the squares of each, and how many of them are independent; None of a place whose
+        micro-batches are not known.
     """
     return [_products(operations, place) for place in range(len(operations.pipeline.stages))]
 
 
-def correlated(parts: Sequence[list[Array | None]]) -> list[float | None]:
+def correlated(parts: Sequence[list[Array | None]]) -> list[Correlation | None]:
     """Return `Slowness.correlation`.
 
     Args:
         parts: What `correlations` returns of each part of a run.
     """
-    found: list[float | None] = []
+    found: list[Correlation | None] = []
     for places in zip(*parts, strict=True):
         known = [one for one in places if one is not None]
         # Exactly rounded, whatever the steps are split into.
-        sums = [math.fsum(column) for column in np.concatenate(known).T] if known else (0, 0, 0)
+        sums = [math.fsum(column) for column in np.concatenate(known).T] if known else (0, 0, 0, 0)
         size = math.sqrt(sums[1] * sums[2])
-        found.append(sums[0] / size if size > 0 else None)
+        value = max(-1.0, min(1.0, sums[0] / size)) if size > 0 else None
+        found.append(None if value is None else Correlation(value, *_interval(value, sums[3])))
     return found
+
+
+def _interval(value: float, freedom: float) -> tuple[float, float]:
+    """Return between which a correlation is, three standard errors below and above.
+
+    The inverse hyperbolic tangent of a correlation of n pairs is normal about that of the truth, with a
+    standard error of 1 / sqrt(n - 3): Fisher, "On the 'Probable Error' of a Coefficient of Correlation
+    Deduced from a Small Sample" (1921). Of pairs from which means of groups were taken, each but the
+    first mean costs one: Fisher, "The Distribution of the Partial Correlation Coefficient" (1924).
+
+    Args:
+        value: The correlation.
+        freedom: Number of pairs less that of the means; n - 1.
+    """
+    if freedom <= 2:
+        return -1.0, 1.0
+    if abs(value) >= 1:
+        return value, value
+    middle, error = math.atanh(value), _DEVIATIONS / math.sqrt(freedom - 2)
+    return math.tanh(middle - error), math.tanh(middle + error)
 
 
 def _products(operations: Operations, place: int) -> Array | None:
@@ -184,9 +224,12 @@ def _products(operations: Operations, place: int) -> Array | None:
     for stage in np.unique(stages):
         for side in (one, other):
             side[stages == stage] -= side[stages == stage].mean(axis=0)
+    # Micro-batches of other replicas are others; ranks that are not known to be such may run the same.
+    replicas = lengths.shape[-1] if operations.pipeline.dp else 1
+    free = replicas * (len(stages) - len(np.unique(stages)))
     return np.array(
         [
-            [float((first * second).sum()) for first, second in ((x, y), (x, x), (y, y))]
+            [*(float((first * second).sum()) for first, second in ((x, y), (x, x), (y, y))), free]
             for x, y in zip(one.swapaxes(0, 1).copy(), other.swapaxes(0, 1).copy(), strict=True)
         ]
     )

@@ -43,21 +43,25 @@ _OUTSIDE: Final = 0.05
 
 
 def spoken_of(ledger: Ledger, shares: Shares) -> list[Cause]:
-    """Return the causes that are spoken of, besides those that the schedule is, most first.
+    """Return the causes that are spoken of, besides those that the schedule is.
 
     They make a hundredth of the idle time, or make a step a hundredth longer: among a thousand ranks,
-    what one link does to its own pipeline is a small share of the idle time of all.
+    what one link does to its own pipeline is a small share of the idle time of all. That comes first
+    without which a step would be shortest, and of those alike in that, what makes most idle time.
     """
-    totals = ledger.totals().filter(pl.col("share") >= LEAST)["cause"].to_list()
-    causes = [Cause(cause) for cause in totals if Cause(cause) not in INHERENT][:_MOST]
-    costly = [share for share in shares.shares if share.cost_ns >= LEAST * shares.step_ns]
-    costly.sort(key=lambda share: -share.cost_ns)
-    causes += [share.cause for share in costly if share.cause not in (*causes, *INHERENT)]
-    if slowest(ledger) is None:
-        # A rank may be slower in some steps, and in all of them together none.
+    totals = ledger.totals().select("cause", "share").iter_rows()
+    idle = {Cause(cause): share for cause, share in totals}
+    saved = {share.cause: max(share.last_ns, 0) for share in shares.shares}
+    costly = {share.cause for share in shares.shares if share.cost_ns >= LEAST * shares.step_ns}
+    causes = [cause for cause in saved if idle[cause] >= LEAST or cause in costly]
+    causes.sort(key=lambda cause: (-saved[cause], -idle[cause]))
+    slow = slowest(ledger)
+    if slow is None or slow.waited_for:
+        # A rank may be slower in some steps, and in all of them together none; what ranks cost that
+        # wait for each other in passes, idle time does not tell (`_waited_for`).
         causes = [cause for cause in causes if cause is not Cause.SLOW_RANK]
     causes = causes[:_MOST]
-    if Cause.SLOW_RANK not in causes and notable(ledger) is not None:
+    if Cause.SLOW_RANK not in causes and (odd := notable(ledger)) and not odd.waited_for:
         causes = [*causes[: _MOST - 1], Cause.SLOW_RANK]
     return causes
 
@@ -87,11 +91,12 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
         "other_share": 1 - inherent / whole if whole else None,
     }
     causes = spoken_of(ledger, shares)
+    waited_for = _waited_for(ledger)
     rated = "" if rate is not None else "_unrated"
     if not causes:
         verdict = Finding("verdict", f"inherent{rated}", common)
-        return [verdict, Finding("advice", "inherent", {})]
-    said = [Finding("verdict", f"causes{rated}", common)]
+        return [verdict, *(waited_for or [Finding("advice", "inherent", {})])]
+    said = [Finding("verdict", f"causes{rated}", common), *waited_for]
     costs = {share.cause: share for share in shares.shares}
     for index, cause in enumerate(causes):
         saved = costs[cause].last_ns
@@ -215,6 +220,19 @@ def _imbalance(_timeline: Timeline, study: Study, evidence: Evidence) -> Finding
     }
     shown = evidence.of[Cause.IMBALANCE].filter(stage=top["stage"])["shown"][0]
     return Finding("evidence", "imbalance", values, (shown,))
+
+
+def _waited_for(ledger: Ledger) -> list[Finding]:
+    """Return that a rank is slow which others wait for inside of their passes, if there is one.
+
+    All passes of its stage are long then, so it makes hardly any idle time that is told from theirs.
+    """
+    slow = notable(ledger)
+    if slow is None or not slow.waited_for:
+        return []
+    values = {"rank": slow.rank, "slow_share": slow.slow_share, "steps": slow.steps, "of": slow.of}
+    said = Finding("verdict", "waited_for", values, (slow.task,))
+    return [said, Finding("advice", "slow_rank", {})]
 
 
 def _slow_rank(_timeline: Timeline, study: Study, _evidence: Evidence) -> Finding:

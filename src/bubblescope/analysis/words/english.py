@@ -142,6 +142,11 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Look at what is different in those steps: longer inputs, first use (loading, compiling, "
         "caches), other processes, or clocks that are lowered for a while."
     ),
+    ("verdict", "waited_for"): (
+        "Rank {rank} computes {slow_share} longer than a healthy rank at its stage, in {steps} of {of} "
+        "steps. Others wait for it inside of their passes, so it shows as a heavy stage and as "
+        "communication."
+    ),
     ("advice", "slow_rank"): (
         "Look at its device: clock, temperature, power limit, other processes. If it stays slow, "
         "take it out."

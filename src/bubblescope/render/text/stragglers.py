@@ -13,6 +13,7 @@ from rich.text import Text
 
 from bubblescope.analysis import stragglers
 from bubblescope.analysis.rank_standing import Standing
+from bubblescope.analysis.stragglers.parallel_ranks import Beside
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import table_of, times_of, warnings_of
@@ -34,6 +35,9 @@ _WIDTH: Final = 64
 
 _HEAT: Final = ((1.03, "·"), (1.1, "░"), (1.25, "▒"), (1.5, "▓"), (float("inf"), "█"))
 """Slowdowns below each limit have its sign."""
+
+_NOTHING: Final = 1.0
+"""An interval of a correlation that is as wide or wider tells nothing."""
 
 _ORDINARY: Final = 0.01
 """A type of operation that costs less than this share of a step is not worth a line."""
@@ -71,7 +75,7 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
     places, replicas = found.rank.shape
     facts = [
         units.count(places, "pipeline place"),
-        units.count(replicas, "replica"),
+        units.count(replicas, found.beside.value),
         units.count(len(found.steps), "step"),
     ]
     grid = Table.grid(padding=(0, 2))
@@ -98,22 +102,40 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
         held = found.alone[found.rank == slow.rank]
         said = f"{slow}, in {slow.steps} of {slow.of} steps; {alone}"
         grid.add_row("slowest", _times(held.max() if held.size else None), said)
-    elif odd:
+    elif odd and (found.own_work or not found.beside.waits):
         place, replica = max(odd, key=lambda worker: found.alone[tuple(worker)])
         said = f"rank {found.rank[place, replica]}, its stage included: {alone}"
         grid.add_row("costs most", _times(found.alone[place, replica]), said)
     if found.alike.said.keys() - {Standing.ALIKE}:
         grid.add_row("ranks", "", _standings(found.alike))
-    if found.model == "compute":
-        grid.add_row(
-            "", "", "communication is not modelled: its cost is part of the launch slowdown"
-        )
+    for said in _communication(found):
+        grid.add_row("", "", said)
     return Group(
         Text.assemble(("bubblescope  ", "bold"), " · ".join(facts)),
         *times_of(found.timeline),
         Text(),
         Padding(grid, (0, 0, 1, 2)),
     )
+
+
+def _communication(found: stragglers.Stragglers) -> list[str]:
+    """Say where the cost of communication is, where it is not modelled."""
+    if found.model != "compute":
+        return []
+    if found.own_work:
+        said = "communication is not modelled, and left out of operations"
+        return [f"{said}: its cost is part of the launch slowdown"]
+    said = (
+        "communication is not modelled: inside of operations it is part of how long they take, between "
+        "them of the launch slowdown"
+    )
+    if not found.beside.waits:
+        return [said]
+    untold = (
+        f"{found.beside.value}s of a stage wait for each other inside of operations, and the traces do "
+        "not show how long: which of them is slow cannot be told"
+    )
+    return [said, untold]
 
 
 def _standings(found: Alike) -> str:
@@ -146,9 +168,7 @@ def _stages(found: stragglers.Stragglers, limit: int) -> RenderableType:
     values = found.by_place.overall.tolist()
     order = sorted(range(len(values)), key=lambda place: -values[place])[:limit]
     for place in sorted(order):
-        correlation = found.slowness.correlation[place]
-        alike = "–" if correlation is None else units.fixed(correlation)
-        table.add_row(_stage(found, place), _times(values[place]), alike)
+        table.add_row(_stage(found, place), _times(values[place]), _alike(found, place))
     head = _title(
         "Stages", "the slowdown with only this stage as slow as measured, all others ideal"
     )
@@ -156,8 +176,17 @@ def _stages(found: stragglers.Stragglers, limit: int) -> RenderableType:
     return _section(head, table, *_fewer(order, values, "stages"), explained)
 
 
+def _alike(found: stragglers.Stragglers, place: int) -> str:
+    """Return how far forwards and backwards of a place go together, if it is known at all."""
+    known = found.slowness.correlation[place]
+    if known is None or known.high - known.low >= _NOTHING:
+        return "–"
+    return f"{units.fixed(known.low)} to {units.fixed(known.high)}"
+
+
 def _workers(found: stragglers.Stragglers, limit: int) -> RenderableType:
-    table = table_of("rank", "stage", "replica", "slowdown", "alone", "slow in", "pattern")
+    beside = found.beside.value
+    table = table_of("rank", "stage", _short(found), "slowdown", "alone", "slow in", "pattern")
     slow = found.slowness
     replicas = found.rank.shape[1]
     order = (-found.by_worker).ravel().argsort(kind="stable")[:limit].tolist()
@@ -175,7 +204,7 @@ def _workers(found: stragglers.Stragglers, limit: int) -> RenderableType:
         )
     head = _title(
         "Workers",
-        "slowdown: the lesser of its stage's and its replica's; alone: replayed with only it slow",
+        f"slowdown: the lesser of its stage's and its {beside}'s; alone: replayed with only it slow",
     )
     subject = units.listed("rank", found.worst).capitalize()
     explained = _explained(
@@ -199,8 +228,9 @@ def _heat_map(found: stragglers.Stragglers) -> RenderableType:
         cells = [next(sign for limit, sign in _HEAT if value < limit) for value in worst]
         grid.add_row(Text(f"stage {_stage(found, place)}", "dim"), Text("".join(cells), "#d55e00"))
     legend = ", ".join(f"{sign} < {limit:g}" for limit, sign in _HEAT[:-1])
-    many = f"; a character is the worst of {size} replicas" if size > 1 else ""
-    grid.add_row("", Text(f"{legend}, {_HEAT[-1][1]} more; replicas across{many}", "dim"))
+    beside = f"{found.beside.value}s"
+    many = f"; a character is the worst of {size} {beside}" if size > 1 else ""
+    grid.add_row("", Text(f"{legend}, {_HEAT[-1][1]} more; {beside} across{many}", "dim"))
     return grid
 
 
@@ -232,15 +262,15 @@ def _patterns(found: stragglers.Stragglers) -> RenderableType:
         steady = int(slow.persistent.sum())
         lines.append(
             f"{units.count(steady, 'worker')} of {slow.persistent.size:,} slow in most steps against "
-            "the same stage of other replicas; the worker explains "
+            f"the other {found.beside.value}s of their stage; the worker explains "
             f"{100 * slow.persistence:.0f} % of how much slowness varies"
         )
-    known = [value for value in slow.correlation if value is not None]
+    known = [one for one in slow.correlation if one is not None and one.certain]
     if known:
         lines.append(
-            "forward and backward of a micro-batch are long together with a correlation of "
-            f"{units.fixed(min(known))} to {units.fixed(max(known))}; near 1, the "
-            "data of micro-batches differs"
+            "forward and backward of a micro-batch are long together, with a correlation of "
+            f"{units.fixed(min(one.low for one in known))} to "
+            f"{units.fixed(max(one.high for one in known))}; near 1, the data of micro-batches differs"
         )
     if not lines:
         return Text()
@@ -259,6 +289,11 @@ def _explained(subject: str, explained: Explained | None, name: str, *, many: bo
         f"{subject} {verb} {removed} of the slowdown by making only {pronoun} ideal ({name}), and "
         f"{added} by making all others ideal"
     )
+
+
+def _short(found: stragglers.Stragglers) -> str:
+    """Return what the number of a worker at its place is called, in a column."""
+    return "replica" if found.beside is Beside.REPLICA else "number"
 
 
 def _stage(found: stragglers.Stragglers, place: int) -> str:

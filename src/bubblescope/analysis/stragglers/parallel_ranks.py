@@ -1,0 +1,62 @@
+"""What the ranks that hold the same stages are to each other."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.model.timeline import Timeline
+
+
+class Beside(Enum):
+    """What ranks of the same stages are to each other; replicas where nothing says otherwise."""
+
+    REPLICA = "replica"
+    TENSOR = "tensor-parallel rank"
+    CONTEXT = "context-parallel rank"
+    EXPERT = "expert-parallel rank"
+    SHARD = "data-parallel rank"
+    """Of sharded parameters."""
+    SEVERAL = "parallel rank"
+    """Some replicas, and some tensor- or context-parallel ranks of each."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether such ranks communicate in each pass."""
+        return self is not Beside.REPLICA
+
+
+_AXES: Final = {"dp": Beside.REPLICA, "tp": Beside.TENSOR, "cp": Beside.CONTEXT}
+"""Coordinates by which ranks of a stage differ."""
+
+_ROLES: Final = {
+    "tp": Beside.TENSOR,
+    "cp": Beside.CONTEXT,
+    "sp": Beside.CONTEXT,
+    "ep": Beside.EXPERT,
+    "fsdp": Beside.SHARD,
+}
+"""Roles of groups that communicate in passes, the first that a run has naming its ranks."""
+
+
+def beside(timeline: Timeline, ranks: Sequence[int]) -> Beside:
+    """Return what some ranks of a timeline, which hold the same stages, are to each other.
+
+    Their coordinates tell, or else what the groups are for that all of them are in.
+    """
+    known = timeline.ranks.filter(pl.col("rank").is_in(ranks))
+    differ = [what for axis, what in _AXES.items() if known[axis].n_unique() > 1]
+    if differ:
+        return differ[0] if len(differ) == 1 else Beside.SEVERAL
+    held = timeline.groups.filter(
+        pl.lit(len(ranks) > 1),
+        pl.col("ranks").list.set_intersection(pl.lit(list(ranks), pl.List(pl.Int32))).list.len()
+        == len(set(ranks)),
+    )
+    roles = set(held["role"].drop_nulls())
+    return next((what for role, what in _ROLES.items() if role in roles), Beside.REPLICA)
