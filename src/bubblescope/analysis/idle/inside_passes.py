@@ -3,18 +3,22 @@
 Ranks that share a stage wait for each other in each collective of a pass: tensor-, context- and
 expert-parallel ones, and those that shard its parameters. Its kernel lasts from when a rank gets there
 until all have. So a rank that is ahead has long passes, and how fast devices are shows in what they
-compute only.
+compute only. Likewise of a host that is timed, which is in the call until all are.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from bubblescope.analysis.inside_tasks import spent_inside
 from bubblescope.model.budget import Use
 from bubblescope.model.cached_results import remembered
+from bubblescope.model.intervals import covered_ns
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.timing import HOST
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
@@ -22,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class Inside(NamedTuple):
-    """What the devices of a timeline did in its n tasks, in nanoseconds; 0 where traces do not tell.
+    """What ranks did in a timeline's n tasks, in nanoseconds; 0 where that is not known.
 
     Attributes:
-        computed_ns: How long they computed or copied; n long.
+        computed_ns: How long their devices computed or copied, or hosts that were timed instead worked;
+            n long.
         waits_ns: How long they did neither, and communicated or their host waited for another rank.
     """
 
@@ -39,11 +44,42 @@ class Inside(NamedTuple):
 
 @remembered
 def inside_passes(timeline: Timeline) -> Inside:
-    """Return what devices did in a timeline's tasks; of a part of a run, in those that it has."""
-    if not timeline.budget.height:
-        nothing = np.zeros(len(timeline), np.int64)
-        return Inside(nothing, nothing)
-    return Inside(
-        spent_inside(timeline, (Use.COMPUTE, Use.COPY)),
-        spent_inside(timeline, (Use.COMMUNICATION, Use.RANK_WAIT)),
-    )
+    """Return what ranks did in a timeline's tasks; of a part of a run, in those that it has."""
+    if timeline.budget.height:
+        return Inside(
+            spent_inside(timeline, (Use.COMPUTE, Use.COPY)),
+            spent_inside(timeline, (Use.COMMUNICATION, Use.RANK_WAIT)),
+        )
+    if {origin.format for origin in timeline.run.origins} == {_RECORDED}:
+        return _on_hosts(timeline.tasks, timeline.ranks)
+    nothing = np.zeros(len(timeline), np.int64)
+    return Inside(nothing, nothing)
+
+
+_RECORDED: Final = "native"
+"""Recordings of our own: there a collective is what the thread of the passes waits in. In what others
+trace of a host, another thread may be in it, while passes go on."""
+
+
+def _on_hosts(tasks: pl.DataFrame, ranks: pl.DataFrame) -> Inside:
+    """Return it of ranks whose hosts were timed: a host in a collective within a task waits."""
+    hosts = ranks.filter(pl.col("timed") == HOST)["rank"]
+    own = pl.col("rank").is_in(hosts.implode())
+    collectives = tasks.filter(own, pl.col("kind") == Kind.COLLECTIVE.value)
+    collectives = collectives.select(_SPAN).sort(_SPAN)
+    work = tasks.select(own & (pl.col("lane") == Lane.COMPUTE.value)).to_series().arg_true()
+    spans = tasks.select(_SPAN)[work]
+    in_them = covered_ns(_arrays(collectives), _arrays(spans))
+    computed_ns, waits_ns = (np.zeros(tasks.height, np.int64) for _ in range(2))
+    if in_them.any():
+        waits_ns[work] = in_them
+        computed_ns[work] = (spans["end_ns"] - spans["start_ns"]).to_numpy() - in_them
+    return Inside(computed_ns, waits_ns)
+
+
+_SPAN: Final = ("rank", "start_ns", "end_ns")
+
+
+def _arrays(spans: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+    rank, start, end = (column.to_numpy() for column in spans)
+    return rank.astype(np.int64), start, end
