@@ -501,6 +501,7 @@ class Loop:
                 return self._collect_in_pass(function, args, kwargs)
             return alone(*args, **kwargs)
 
+        self.left_out.append(collect.__code__)  # type: ignore[attr-defined]
         return collect
 
     def _in_pass(self) -> bool:
