@@ -1464,6 +1464,40 @@ def test_collectives_that_the_loop_calls_are_tasks_each_while_it_waits(tmp_path)
     assert counts["len"].to_list() == [7] * 2 * 3
 
 
+BROKEN_OFF = """
+    import torch
+    from torch import distributed, nn
+    from torch._dynamo.utils import counters
+    distributed.init_process_group("gloo")
+    class Model(nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            mean = y.detach().clone()
+            distributed.all_reduce(mean)
+            distributed.all_reduce(mean, async_op=True).wait()  # which a graph cannot hold
+            return y + mean
+    torch.manual_seed(0)
+    model = Model(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    compiled = torch.compile(model, backend="eager")
+    for step in range(3):
+        loss = compiled(torch.ones(2, 4)).sum()
+        loss.backward()
+        optimizer.step()
+    if distributed.get_rank() == 0:
+        print("breaks", sum(counters["graph_break"].values()), loss.item(), flush=True)
+    distributed.destroy_process_group()
+"""
+
+
+def test_collectives_in_compiled_models_break_no_more_graphs(tmp_path):
+    command = torchrun(tmp_path, 2, textwrap.dedent(BROKEN_OFF))
+    plain, recording = run(command), recorded(tmp_path / "out", command)
+    assert recording.returncode == 0, recording.stderr[-3000:]
+    [expected] = (line for line in plain.stdout.splitlines() if line.startswith("breaks"))
+    assert expected in recording.stdout.splitlines()
+
+
 SHARDED = """
     import json, time, torch
     from torch import distributed, nn
