@@ -135,6 +135,7 @@ def _contents(contents: Contents, names: Pseudonyms) -> Contents:
         path=names.path(contents.path),
         host=_maybe(names.host, contents.host),
         counts={names.own(what): count for what, count in contents.counts.items()},
+        options=tuple(map(names.own, contents.options)),
         names=tuple(_shape(shape, names) for shape in contents.names),
     )
 

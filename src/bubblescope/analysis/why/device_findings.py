@@ -28,6 +28,9 @@ _WORTH_NAMING: Final = 0.1
 _MOST: Final = 3
 """Losses that are spoken of."""
 
+_TOLD: Final = (Use.HOST_UNKNOWN.value, Use.UNLINKED.value)
+"""Losses of which a trace with another option of the profiler tells the reason."""
+
 _HOW: Final[dict[Use, str]] = {
     **dict.fromkeys(HOST, "loss_mostly"),
     Use.HOST_AFTER_SYNC: "loss_after",
@@ -113,6 +116,7 @@ def warming(lengths: Mapping[int, int]) -> list[Finding]:
 def lost(budget: Budget, losses: Losses) -> list[Finding]:
     """Return what time is lost to that is no bubble, most first."""
     ranked = losses.ranked().filter(pl.col("place") != BETWEEN, pl.col("share") >= _LEAST)
+    options = {one["class"]: one["options"] for one in budget.undecided if one["class"] in _TOLD}
     by_use = ranked.unique("use", keep="first", maintain_order=True).head(_MOST)
     said = []
     for row in by_use.to_dicts():
@@ -138,7 +142,11 @@ def lost(budget: Budget, losses: Losses) -> list[Finding]:
                 said.append(Finding("evidence", _HOW.get(use, "loss"), values))
             if share > _MOSTLY:
                 advised = _particular(use, detail) or advised
-        said.append(Finding("advice", advised, {}))
+        told = next(iter(options.get(advised, ())), None)
+        if told is not None:
+            said.append(Finding("advice", f"{advised}_option", {"option": told}))
+        else:
+            said.append(Finding("advice", advised, {}))
     return said
 
 

@@ -42,8 +42,8 @@ DEVICE_ADVICE: Final = {
         "pthread_cond_wait, such as Python's own lock), or memory (mmap, ioctl)."
     ),
     Use.HOST_UNKNOWN: (
-        "A trace with Python's stacks, or with ranges of NVTX, ROCTX or mstx, would show what the host "
-        "does."
+        "Put ranges (record_function, NVTX, ROCTX, mstx) around what the job does there, or look at it "
+        "with a profiler of Python, such as py-spy."
     ),
     Use.RANK_WAIT: (
         "Send from device to device (NCCL instead of gloo or MPI through the host's memory), post "
@@ -61,7 +61,7 @@ DEVICE_ADVICE: Final = {
     Use.UNTRACED: (
         "Look at what ran there: a copy, a CUDA graph, a host function, or work of another process."
     ),
-    Use.UNLINKED: "Begin to trace earlier, and trace the calls of the runtime.",
+    Use.UNLINKED: "Begin to trace earlier, so that the launches are in the trace too.",
 }
 """What to do about what a class of time costs."""
 
@@ -367,6 +367,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "nsys profile --cuda-graph-trace=node records the kernels of CUDA graphs; that takes more time "
         "in the job."
     ),
+    ("headline", "host_unknown_option"): DEVICE_HEADLINES[Use.HOST_UNKNOWN],
+    ("advice", "host_unknown_option"): "With {option}, a trace tells more of what the host does.",
+    ("headline", "unlinked_option"): DEVICE_HEADLINES[Use.UNLINKED],
+    ("advice", "unlinked_option"): "With {option}, a trace tells more of what launched the work.",
     ("headline", "first_use"): "Load kernels ahead, or trace later steps.",
     ("advice", "first_use"): (
         "A launch that takes milliseconds loads or compiles its kernel, on first use, which is no cost "
