@@ -71,6 +71,14 @@ class Spending(msgspec.Struct, frozen=True):
         """Idle time for which the host launched late, whatever it did instead."""
         return sum(self.idle.get(use, 0) for use in HOST)
 
+    def lost_ns(self, use: Use) -> int:
+        """Return the time of a class that is not computing."""
+        busy = {
+            Use.COMMUNICATION: self.communication_exposed_ns,
+            Use.COPY: self.copy_exposed_ns,
+        }
+        return busy.get(use, self.idle.get(use, 0))
+
     def share(self, part_ns: int) -> float | None:
         """Return a part as a share of the whole; None if there is no time at all."""
         return part_ns / self.total_ns if self.total_ns else None
@@ -136,6 +144,11 @@ class Budget(msgspec.Struct, frozen=True):
     in_steps: Steps
     in_any: Spending
     undecided: list[dict[str, Any]]
+
+    @property
+    def whole_steps(self) -> list[int]:
+        """Steps whose end was recorded on every rank, in order."""
+        return sorted(self.per_step.keys() - {step for _, step in self.open_steps})
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return plain values for each rank."""

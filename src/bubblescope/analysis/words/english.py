@@ -361,6 +361,30 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Of this time, {slow_share} is in {count} launch calls of over a millisecond each, the longest "
         "of {longest_ns}."
     ),
+    ("evidence", "slow_gap"): (
+        "Of this time, {slow_share} is in a single gap, of {longest_ns}, and there are too few steps "
+        "to tell whether it recurs."
+    ),
+    ("evidence", "slow_gaps"): (
+        "Of this time, {slow_share} is in {count} gaps of over a millisecond each, the longest of "
+        "{longest_ns}, and there are too few steps to tell whether they recur."
+    ),
+    ("evidence", "first_step"): (
+        "Of this time, {first_share} is in step {step}, the first of the trace; of the others it takes "
+        "{others_share} (median)."
+    ),
+    ("headline", "first_step"): "Leave the first step out, or warm up before it.",
+    ("advice", "first_step"): (
+        "Most of it is no cost of every step, but of the first, as where code is loaded or compiled, "
+        "algorithms are tried or memory is allocated: leave that step out (--steps), or warm up before "
+        "it."
+    ),
+    ("headline", "recurs"): "Trace later steps.",
+    ("advice", "recurs"): (
+        "An operator in which the device idles for milliseconds may be used for the first time (it "
+        "loads, compiles, or tries algorithms), which is no cost of every step; or it computes on the "
+        "CPU, or waits for it. See in a trace of later steps whether it does so again."
+    ),
     **{("advice", use.value): text for use, text in DEVICE_ADVICE.items()},
     ("headline", "graphs"): "Trace what runs in CUDA graphs.",
     ("advice", "graphs"): (
@@ -510,7 +534,8 @@ NOTES: Final = {
 
 _ONE: Final = re.compile(
     r"(?<![\d,.])1 (?:"
-    r"(task|result|launch call|kernel|fill|graph|call|range|operator|operation|job|transfer)s|copies)\b"
+    r"(task|result|launch call|kernel|fill|graph|gap|call|range|operator|operation|job|transfer)s"
+    r"|copies)\b"
 )
 
 
