@@ -118,6 +118,13 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "causes_unrated"): (
         "Of the ranks' idle time, {inherent_share} is inherent to {schedule}, {other_share} is not."
     ),
+    ("verdict", "no_pipeline"): (
+        "Ranks are idle {rate_share} of the time from the first forward to the last backward of a "
+        "step. The traces show no pipeline that another schedule would make faster."
+    ),
+    ("verdict", "no_pipeline_unrated"): (
+        "The traces show no pipeline that another schedule would make faster."
+    ),
     ("evidence", "no_wait"): (
         "What is inherent to {schedule} is {inherent_share} of the time. Replayed without waiting, the "
         "same tasks leave ranks idle {no_wait_share} of a shorter time (no wait, in the report): what "
@@ -178,6 +185,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Each step is one micro-batch. Look at why the same work takes longer at times: inputs of "
         "unequal length, first use (loading, compiling), or what else runs on the machine."
     ),
+    ("advice", "variation_alone"): (
+        "Look at why the same work takes longer at times: inputs of unequal length, first use "
+        "(loading, compiling), or what else runs on the machine."
+    ),
     ("evidence", "order"): "{count} tasks ran out of order. The first: {first}.",
     ("advice", "order"): (
         "Compare the order that the job asked for with the schedule's; two streams or a late "
@@ -234,7 +245,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{late_ns} in all; {rank_ns} of it on rank {rank}."
     ),
     ("advice", "sync"): (
-        "Overlap collectives with the pipeline: gradient reduction, parameter gathering, the "
+        "Overlap collectives with forwards and backwards: gradient reduction, parameter gathering, the "
         "all-to-all of experts."
     ),
     ("advice", "sync_alone"): (
@@ -311,6 +322,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "slow_or_waits"): "Find out which rank the others wait for.",
     ("headline", "slow_rank_alike"): "Find out why ranks at one stage differ.",
     ("headline", "variation"): "Even out the micro-batches.",
+    ("headline", "variation_alone"): "Find out why some tasks take longer.",
     ("headline", "variation_of_steps"): "Find out why some steps take longer.",
     ("headline", "order"): "Run tasks in the schedule's order.",
     ("headline", "transfer"): "Shorten or hide the transfers.",
