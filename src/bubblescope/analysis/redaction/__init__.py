@@ -37,7 +37,7 @@ _RULES: Final[dict[str, dict[str, Callable[[Pseudonyms, str], str]]]] = {
         "group": Pseudonyms.group,
         "role": Pseudonyms.role,
     },
-    "flops": {"name": Pseudonyms.call},
+    "flops": {"name": Pseudonyms.call, "precision": Pseudonyms.own},
     "activities": {
         "name": Pseudonyms.kernel,
         "full": Pseudonyms.kernel,
