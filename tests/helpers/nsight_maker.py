@@ -105,6 +105,10 @@ TABLES: dict[str, dict[str, str]] = {
         ],
         "INTEGER",
     ),
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": dict.fromkeys(
+        ["timestamp", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "eventId"],
+        "INTEGER",
+    ),
     "NVTX_EVENTS": dict.fromkeys(
         [
             "start",
@@ -154,6 +158,7 @@ TABLES: dict[str, dict[str, str]] = {
     "ENUM_NSYS_EVENT_TYPE": {"id": "INTEGER", "name": "TEXT", "label": "TEXT"},
     "ThreadNames": dict.fromkeys(["nameId", "priority", "globalTid"], "INTEGER"),
     "StringIds": {"id": "INTEGER", "value": "TEXT"},
+    "META_DATA_CAPTURE": {"name": "TEXT", "value": "TEXT"},
     "META_DATA_EXPORT": {"name": "TEXT", "value": "TEXT"},
     "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": "INTEGER", "systemClockNs": "INTEGER"},
     "TARGET_INFO_SYSTEM_ENV": {"name": "TEXT", "value": "TEXT"},
@@ -201,6 +206,11 @@ class Export:
         """Say what the numbers of event types mean."""
         for number, name in types.items():
             self._add("ENUM_NSYS_EVENT_TYPE", id=number, name=name, label=name)
+
+    def traced(self, *events: str) -> None:
+        """Say which sorts of events `nsys profile --trace` asked for: "Cuda", "OSRuntime", ..."""
+        for event in events:
+            self._add("META_DATA_CAPTURE", name="CAPTURE_EVENT_TYPE", value=event)
 
     def payload_schema(
         self, number: int, entries: dict[str, tuple[int, int | None]], *, domain: int = 1

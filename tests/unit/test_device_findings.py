@@ -145,6 +145,46 @@ def test_many_short_launches_are_a_cost_of_every_step():
     assert ("advice", "first_use") not in found
 
 
+def test_launches_that_are_slow_in_every_step_are_not_said_to_be_of_first_use():
+    spent = [(step, use, 4 * MS, None) for step in range(4) for use in ("compute", "launch_call")]
+    found = said(run(*spent))
+    assert ("advice", "launch_call") in found
+    assert ("advice", "first_use") not in found
+
+
+def losing(*each: int, use: str = "host_after_sync") -> dict[tuple[str, str], str]:
+    """Return what is said of steps that compute for 10 ms and lose some milliseconds each."""
+    spent = [(step, "compute", 10 * MS, None) for step in range(len(each))]
+    lost = [(step, use, ms * MS, "call") for step, ms in enumerate(each)]
+    return said(run(*(one for pair in zip(spent, lost, strict=True) for one in pair)))
+
+
+def test_what_only_the_first_step_loses_is_no_cost_of_every_step():
+    found = losing(90, 1, 0, 1, 1)
+    assert found["evidence", "first_step"] == (
+        "Of this time, 96.77 % is in step 0, the first of the trace; of the others it takes 9.09 % "
+        "(median)."
+    )
+    assert "leave that step out" in found["advice", "first_step"]
+    assert ("advice", "host_after_sync") not in found
+
+
+@pytest.mark.parametrize("each", [(20, 10, 10, 10), (1, 90, 1, 1), (90, 10)])
+def test_what_recurs_or_may_recur_is_not_put_down_to_the_first_step(each):
+    found = losing(*each)
+    assert ("advice", "host_after_sync") in found
+    assert ("evidence", "first_step") not in found
+
+
+def test_long_gaps_in_operators_of_too_few_steps_may_be_of_first_use():
+    found = losing(90, 20, use="host_operator")
+    assert "is in 2 gaps of over a millisecond each" in found["evidence", "slow_gaps"]
+    assert "may be used for the first time" in found["advice", "recurs"]
+    assert ("advice", "host_operator") not in found
+    assert "in a single gap, of 90.00 ms" in losing(90, use="host_operator")["evidence", "slow_gap"]
+    assert ("advice", "host_operator") in losing(90, 80, 90, use="host_operator")
+
+
 def test_what_is_a_small_part_of_a_loss_is_not_named():
     names = [f"aten::op{number}" for number in range(20)]
     few = [(0, "host_operator", MS // 4, name) for name in names]

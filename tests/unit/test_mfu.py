@@ -383,6 +383,35 @@ def test_peaks_are_dense_rates_of_the_hardware(name, units, giga, each):
     assert peak_flops(name).flops == pytest.approx(units * giga * 1e9 * each, rel=3e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "units", "giga", "each"),
+    [  # multiprocessors, boost clock, FP32 operations of one in a cycle
+        ("NVIDIA H100 80GB HBM3", 132, 1.98, 256),
+        ("NVIDIA A100-SXM4-80GB", 108, 1.41, 128),
+        ("NVIDIA L40S", 142, 2.52, 256),
+        ("NVIDIA L40", 142, 2.49, 256),
+        ("NVIDIA A40", 84, 1.74, 256),
+        ("Tesla V100-SXM2-32GB", 80, 1.53, 128),
+        ("Tesla V100-PCIE-32GB", 80, 1.38, 128),
+        ("Tesla T4", 40, 1.59, 128),
+    ],
+)
+def test_peaks_of_fp32_are_rates_of_the_hardware(name, units, giga, each):
+    found = peak_flops(name, "FP32")
+    assert (found.exact or found.flops) == pytest.approx(units * giga * 1e9 * each, rel=1e-2)
+    # TF32 has half the rate of BF16.
+    if found.exact is not None:
+        assert found.precision == "TF32"
+        assert peak_flops(name).flops / found.flops == pytest.approx(2, rel=2e-2)
+
+
+def test_a_peak_of_another_precision_is_none():
+    assert peak_flops("Tesla T4", "BF16") is None
+    assert peak_flops("Tesla T4", "FP16") == peak_flops("Tesla T4")
+    assert peak_flops("AMD Instinct MI300X", "FP32") is None
+    assert peak_flops("H100", "FP32") is None
+
+
 def test_no_peak_is_out_of_place():
     assert all(50e12 < peak.flops < 3e15 and peak.source for peak in _PEAKS.values())
     assert all(name == name.strip() for name in _PEAKS)

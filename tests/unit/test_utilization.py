@@ -43,10 +43,10 @@ PRODUCT = 2 * 1000 * 2000 * 4000
 REAL = SHARED / "kineto" / "no_ranges" / "tl_h100_qwen.json.gz"
 
 
-def product(trace, start, dims, name="aten::mm", **args):
+def product(trace, start, dims, name="aten::mm", kind="c10::BFloat16", **args):
     said = {}
     if dims is not None:
-        said = {"Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)}
+        said = {"Input Dims": dims, "Input type": [kind] * len(dims)}
     trace.event("cpu_op", name, start, start + 20, **said, **args)
 
 
@@ -60,6 +60,7 @@ def made(
     marked=True,
     unknown=0,
     products=2,
+    kind="c10::BFloat16",
 ):
     """Return a trace of steps of 10 ms, of which 4 and 3 ms compute, with two products each."""
     about = {"id": 0} | ({} if device_name is None else {"name": device_name})
@@ -74,7 +75,8 @@ def made(
         if marked:
             trace.range(f"ProfilerStep#{step + 5}", at - 500_000, at + 9 * MS)
         for index in range(products):
-            product(trace, at + 100 * index, [[1000, 2000], [2000, 4000]] if shapes else None)
+            dims = [[1000, 2000], [2000, 4000]] if shapes else None
+            product(trace, at + 100 * index, dims, kind=kind)
         for index in range(unknown):
             product(trace, at + 1000 + 100 * index, [], name="flash_attn_3::fwd")
         trace.kernel(at + MS, at + 5 * MS, at=at + 10)
@@ -119,10 +121,10 @@ def refusal(tmp_path, *arguments, traces=None):
 def test_what_operators_executed_is_summed_by_step(tmp_path):
     run = read(tmp_path, made(unknown=1))
     rows = run.timeline.flops.rows()
-    assert rows[0] == (0, None, "aten::mm", 2000, 1, 0)
+    assert rows[0] == (0, None, "aten::mm", "BF16", 2000, 1, 0)
     for step in (5, 6, 7):
-        assert (0, step, "aten::mm", 2 * PRODUCT, 2, 0) in rows
-        assert (0, step, "flash_attn_3::fwd", None, 0, 1) in rows
+        assert (0, step, "aten::mm", "BF16", 2 * PRODUCT, 2, 0) in rows
+        assert (0, step, "flash_attn_3::fwd", None, None, 0, 1) in rows
     assert len(rows) == 7
     assert run.ranks["device_name"].to_list() == [H100]
     kept = run.save(tmp_path / "run.parquet")
@@ -134,7 +136,7 @@ def test_times_that_a_float_would_round_and_torn_files_have_shapes_too(tmp_path)
     exact = made()
     exact.base = None  # microseconds since 1970
     run = read(tmp_path, exact)
-    assert (0, 6, "aten::mm", 2 * PRODUCT, 2, 0) in run.timeline.flops.rows()
+    assert (0, 6, "aten::mm", "BF16", 2 * PRODUCT, 2, 0) in run.timeline.flops.rows()
     text = made(steps=4).text()
     path = tmp_path / "torn" / "rank0.json"
     path.parent.mkdir()
@@ -151,8 +153,8 @@ def test_sizes_that_cannot_be_true_are_unknown(tmp_path):
     for index in range(40):  # 2^57 each, and more than 64 bits hold together
         product(trace, 21 * MS + 1000 + 30 * index, [[large, large], [large, large]])
     rows = read(tmp_path, trace).timeline.flops.rows()
-    assert (0, 6, "aten::mm", 2 * PRODUCT, 2, 1) in rows
-    assert (0, 7, "aten::mm", None, 42, 0) in rows
+    assert (0, 6, "aten::mm", "BF16", 2 * PRODUCT, 2, 1) in rows
+    assert (0, 7, "aten::mm", "BF16", None, 42, 0) in rows
     found, _ = report(tmp_path, traces=[trace])
     assert found["operators"] == [
         {"name": "aten::mm", "flops": 4 * PRODUCT + 2000, "operators": 5, "unknown": 43}
@@ -319,6 +321,59 @@ def test_a_peak_is_never_guessed(tmp_path, model, names, words):
     given, _ = report(tmp_path, *said, "--peak", "500e12", traces=traces)
     assert given["mfu"] == pytest.approx(5.568 / 5 / len(names))
     assert (given["peak_source"], given["precision"]) == ("given", None)
+
+
+T4 = "Tesla T4"
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "tera", "precision", "doubt"),
+    [
+        (H100, "c10::BFloat16", 989.4, "BF16 and FP16", None),
+        (H100, "c10::Half", 989.4, "BF16 and FP16", None),
+        (T4, "c10::Half", 65, "FP16", None),
+        (T4, "float", 8.1, "FP32", None),
+        (H100, "float", 494.7, "TF32", "the peak is 66.9 TFLOP/s (--peak 66.9e12)"),
+        (
+            T4,
+            "c10::BFloat16",
+            65,
+            "FP16",
+            "operators multiply mostly in BF16, whose peak is not known",
+        ),
+        (
+            "AMD Instinct MI300X",
+            "float",
+            1307.4,
+            "BF16 and FP16",
+            "mostly in FP32, whose peak is not",
+        ),
+        (T4, "c10::Float8_e4m3fn", 65, "FP16", None),
+    ],
+)
+def test_flops_are_compared_with_the_peak_of_their_precision(
+    tmp_path, device, kind, tera, precision, doubt
+):
+    found, _ = report(tmp_path, traces=[made(device_name=device, kind=kind)])
+    assert (found["peak"], found["precision"]) == (pytest.approx(tera * 1e12), precision)
+    assert found["hfu"] == pytest.approx(found["executed_per_second"] / found["peak"])
+    doubts = [note for note in found["notes"] if "multiply mostly" in note]
+    assert [doubt in note for note in doubts if doubt] == ([True] if doubt else [])
+
+
+def test_the_precision_is_that_of_most_flops(tmp_path):
+    trace = made(device_name=T4, kind="c10::Half")
+    product(trace, 11 * MS + 500, [[1000, 20000], [20000, 4000]], kind="float")
+    assert report(tmp_path, traces=[trace])[0]["precision"] == "FP32"
+
+
+def test_shapes_that_were_recorded_are_not_asked_for(tmp_path, model):
+    trace = made(shapes=False)
+    trace.header["record_shapes"] = 1
+    said = ("--model", model, "--tokens", TOKENS, "--seq-length", 4)
+    found, _ = report(tmp_path, *said, traces=[trace])
+    assert "though shapes were recorded" in found["notes"][0]
+    assert "record_shapes" not in found["notes"][0]
 
 
 def test_operators_of_unknown_size_are_counted(tmp_path):

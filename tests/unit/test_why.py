@@ -15,6 +15,7 @@ from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.shares import shares
 from bubblescope.analysis.study import study
+from bubblescope.analysis.verdict import Verdict
 from bubblescope.analysis.why.findings import findings, spoken_of
 from bubblescope.analysis.words import english, sentence
 from bubblescope.cli import cli
@@ -184,6 +185,38 @@ def test_nothing_but_the_schedule_is_said_when_there_is_nothing_else():
     found = Explanation.of(Job(generate("1f1b", 4, 8)).play())
     assert [finding.key for finding in found.findings] == ["inherent", "inherent"]
     assert "inherent to 1f1b" in sentence(found.findings[0], "en")
+
+
+def alone(*lengths: int, gap: int = 0) -> Timeline:
+    """One rank that holds a whole model: a forward and a backward of each length, one step each."""
+    rows, at = [], 0
+    for number, length in enumerate(lengths):
+        for kind in ("forward", "backward"):
+            rows.append((0, kind, 0, number // 4, number % 4, at, at + length))
+            at += length + gap
+    names = ["rank", "kind", "stage", "step", "microbatch", "start_ns", "end_ns"]
+    tasks = pl.DataFrame(rows, schema=names, orient="row").with_columns(
+        lane=pl.lit("compute"), name="kind"
+    )
+    return Timeline(tasks, pl.DataFrame({"rank": [0], "host": "h", "stages": [[0]]}))
+
+
+def test_no_schedule_is_advised_where_there_is_no_pipeline():
+    found = Explanation.of(alone(*[1000] * 8))
+    assert [(one.role, one.key) for one in found.findings] == [("verdict", "no_pipeline")]
+    assert Verdict.of(alone(*[1000] * 8), found.study).remedies == ()
+
+
+def test_tasks_of_unequal_length_on_one_device_are_no_matter_of_packing():
+    run = alone(1000, 1000, 5000, 1000, 1000, 1000, 5000, 1000, gap=10)
+    said = [sentence(one, "en") for one in Explanation.of(run).findings]
+    assert any("Look at why the same work takes longer at times" in text for text in said)
+    assert not any("pack sequences" in text for text in said)
+
+
+def test_every_advice_has_a_headline():
+    advised = {key for role, key in english.SENTENCES if role == "advice"}
+    assert advised <= {key for role, key in english.SENTENCES if role == "headline"}
 
 
 def invoke(*arguments: str):

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 _PASSES: Final = [kind.value for kind in (Kind.FORWARD, Kind.FORWARD_BACKWARD)]
+_MODEL: Final = "`bubblescope report --model` with --tokens"
+_MODEL_OR_SHAPES: Final = (
+    "`bubblescope report --model` with --tokens, or torch.profiler with record_shapes=True"
+)
 _UNSURE_CLOCKS: Final = {
     "refused": "no clocks of the hosts satisfy what was observed: times of different hosts contradict",
     "unbounded": "what was observed bounds the hosts' clocks from one side only",
@@ -124,5 +128,5 @@ def _devices(timeline: Timeline) -> Iterator[CannotAnswer]:
         yield CannotAnswer(
             "mfu",
             "the traces do not say what operators computed",
-            "`bubblescope report --model` with --tokens, or torch.profiler with record_shapes=True",
+            _MODEL if "record_shapes" in timeline.run.options else _MODEL_OR_SHAPES,
         )

@@ -71,6 +71,14 @@ class Spending(msgspec.Struct, frozen=True):
         """Idle time for which the host launched late, whatever it did instead."""
         return sum(self.idle.get(use, 0) for use in HOST)
 
+    def lost_ns(self, use: Use) -> int:
+        """Return the time of a class that is not computing."""
+        busy = {
+            Use.COMMUNICATION: self.communication_exposed_ns,
+            Use.COPY: self.copy_exposed_ns,
+        }
+        return busy.get(use, self.idle.get(use, 0))
+
     def share(self, part_ns: int) -> float | None:
         """Return a part as a share of the whole; None if there is no time at all."""
         return part_ns / self.total_ns if self.total_ns else None
@@ -136,6 +144,11 @@ class Budget(msgspec.Struct, frozen=True):
     in_steps: Steps
     in_any: Spending
     undecided: list[dict[str, Any]]
+
+    @property
+    def whole_steps(self) -> list[int]:
+        """Steps whose end was recorded on every rank, in order."""
+        return sorted(self.per_step.keys() - {step for _, step in self.open_steps})
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return plain values for each rank."""
@@ -345,7 +358,7 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
             _spending(in_steps(table))[()], _most_first(_details(in_steps(spent.details)))
         ),
         in_any=within if steps.height else overall,
-        undecided=undecided(overall, sorted({origin.format for origin in run.origins})),
+        undecided=undecided(overall, run),
     )
 
 
@@ -366,43 +379,73 @@ _WHY: Final = {
     Use.HOST_UNKNOWN: "what the host did is not in the trace",
     Use.UNLINKED: "what launched the work is not in the trace",
 }
-_OPTIONS: Final = {
+_OPTIONS: Final[dict[str, dict[Use, dict[str | None, str]]]] = {
     "kineto": {
-        Use.UNTRACED: (
-            "enable_cuda_sync_events=True in torch.profiler's experimental_config, on NVIDIA's GPUs"
-        ),
-        Use.HOST_UNKNOWN: "with_stack=True in torch.profiler",
-        Use.UNLINKED: "ProfilerActivity.CPU and a warm-up step in torch.profiler's schedule",
+        Use.UNTRACED: {
+            "enable_cuda_sync_events": (
+                "enable_cuda_sync_events=True in torch.profiler's experimental_config (NVIDIA's GPUs)"
+            ),
+        },
+        Use.HOST_UNKNOWN: {
+            "ProfilerActivity.CPU": "ProfilerActivity.CPU in torch.profiler",
+            "with_stack": "with_stack=True in torch.profiler",
+        },
+        Use.UNLINKED: {
+            "ProfilerActivity.CPU": "ProfilerActivity.CPU in torch.profiler",
+            None: "a warm-up step in torch.profiler's schedule",
+        },
     },
     "nsight": {
-        Use.COMPUTE: "nsys profile --cuda-graph-trace=node",
-        Use.UNTRACED: "nsys profile --cuda-event-trace=true --cuda-graph-trace=node",
-        Use.HOST_UNKNOWN: (
-            "torch.autograd.profiler.emit_nvtx() in the job, or --trace=cuda,nvtx,osrt if it waits"
-        ),
-        Use.UNLINKED: "an nsys capture that begins before the first launch",
+        Use.COMPUTE: {None: "nsys profile --cuda-graph-trace=node"},
+        Use.UNTRACED: {
+            "cuda-event-trace": "nsys profile --cuda-event-trace=true",
+            None: "nsys profile --cuda-graph-trace=node",
+        },
+        Use.HOST_UNKNOWN: {
+            "nvtx": (
+                "nsys profile --trace=cuda,nvtx and NVTX ranges in the job "
+                "(torch.autograd.profiler.emit_nvtx() in PyTorch)"
+            ),
+            "emit_nvtx": (
+                "more NVTX ranges in the job (torch.autograd.profiler.emit_nvtx() in PyTorch)"
+            ),
+            "osrt": "nsys profile --trace=cuda,nvtx,osrt (if it waits)",
+        },
+        Use.UNLINKED: {None: "an nsys capture that begins before the first launch"},
     },
     "rocpd": {
-        Use.HOST_UNKNOWN: (
-            "torch.autograd.profiler.emit_nvtx() in the job and rocprofv3 --marker-trace"
-        ),
-        Use.UNTRACED: "rocprofv3 --memory-copy-trace, for copies",
-        Use.UNLINKED: "rocprofv3 --hip-runtime-trace",
+        Use.HOST_UNKNOWN: {
+            "marker-trace": (
+                "rocprofv3 --marker-trace and ROCTX ranges in the job "
+                "(torch.autograd.profiler.emit_nvtx() in PyTorch)"
+            ),
+        },
+        Use.UNTRACED: {"memory-copy-trace": "rocprofv3 --memory-copy-trace (for copies)"},
+        Use.UNLINKED: {"hip-runtime-trace": "rocprofv3 --hip-runtime-trace"},
     },
     "ascend": {
-        Use.HOST_UNKNOWN: "with_stack=True in torch_npu.profiler",
-        Use.UNLINKED: "ProfilerActivity.CPU and a warm-up step in torch_npu.profiler's schedule",
+        Use.HOST_UNKNOWN: {
+            "ProfilerActivity.CPU": "ProfilerActivity.CPU in torch_npu.profiler",
+            "with_stack": "with_stack=True in torch_npu.profiler",
+        },
+        Use.UNLINKED: {
+            "ProfilerActivity.CPU": "ProfilerActivity.CPU in torch_npu.profiler",
+            None: "a warm-up step in torch_npu.profiler's schedule",
+        },
     },
 }
-"""What a user of each profiler can ask for, to know more."""
+"""What a user of each profiler can ask for, to know more, by the option (see `Contents.options`) that
+is on where it was asked for; None where no trace shows that."""
+_NEEDS: Final = {"with_stack": "ProfilerActivity.CPU", "emit_nvtx": "nvtx"}
+"""Options that record nothing without another."""
 
 
-def undecided(spending: Spending, formats: Sequence[str]) -> list[dict[str, Any]]:
+def undecided(spending: Spending, run: Run) -> list[dict[str, Any]]:
     """Return time of which the traces do not tell what it was spent on, and the options that would.
 
     Args:
         spending: What time was spent on.
-        formats: The formats of the traces.
+        run: The run. What its traces show to have been on is not asked for.
     """
     times_ns = {Use.COMPUTE: spending.graphs_ns, **spending.idle}
     return [
@@ -411,10 +454,21 @@ def undecided(spending: Spending, formats: Sequence[str]) -> list[dict[str, Any]
             "spent_ns": times_ns[use],
             "idle_ns": spending.idle.get(use),
             "why": why,
-            "options": [_OPTIONS[name][use] for name in formats if use in _OPTIONS.get(name, {})],
+            "options": _options(use, run),
         }
         for use, why in _WHY.items()
         if times_ns.get(use)
+    ]
+
+
+def _options(use: Use, run: Run) -> list[str]:
+    """Return what the user can ask for, to know more of a class of time."""
+    on = run.options
+    return [
+        text
+        for name in sorted({origin.format for origin in run.origins})
+        for option, text in _OPTIONS.get(name, {}).get(use, {}).items()
+        if option not in on and (option not in _NEEDS or _NEEDS[option] in on)
     ]
 
 
@@ -430,6 +484,12 @@ _TELLING: Final = {
     "ascend": "torch_npu.profiler records them with ProfilerActivity.NPU, from Level0 on",
 }
 """What tells of kernels, by format of traces without."""
+_RECORD_KERNELS: Final = {"ProfilerActivity.CUDA", "cuda"}
+"""Options that record kernels and, where these were lost, the calls that launched them."""
+_RECORDED_NONE: Final = (
+    "recording them was on, so that none were launched, or the profiler lost them: a trace without "
+    "another tool that traces the device may hold them"
+)
 _TELLING_ELSE: Final = (
     "a trace of the device's own profiler (torch.profiler, Nsight Systems, rocprofv3, torch_npu) would "
     "show it"
@@ -464,6 +524,8 @@ def untold(run: Run, *, some: bool) -> str | None:
             "the traces show how long kernels ran in tasks, but not which kernels, nor what ran "
             f"between tasks; {tells}"
         )
+    if run.options & _RECORD_KERNELS:
+        tells = _RECORDED_NONE
     if tells == _TELLING["native"]:
         tells = (
             "`bubblescope record --timer cupti` measures how long kernels run in tasks, on NVIDIA's "

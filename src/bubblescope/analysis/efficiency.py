@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.mfu import Model
+    from bubblescope.analysis.mfu import Peak as ListedPeak
     from bubblescope.model.timeline import Timeline
 
 _MOST: Final = 2**80
@@ -179,6 +180,7 @@ class Peak(msgspec.Struct, frozen=True):
         precision: What the peak holds for; None if the user gave it.
         source: Where it is from.
         unknown: Why it is not known, and what to do.
+        doubt: Why it may be that of another precision than the job's, and what to do.
     """
 
     flops: float | None
@@ -186,6 +188,7 @@ class Peak(msgspec.Struct, frozen=True):
     precision: str | None = None
     source: str | None = None
     unknown: str | None = None
+    doubt: str | None = None
 
 
 class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
@@ -298,18 +301,20 @@ def utilization(timeline: Timeline, workload: Workload | None = None) -> Efficie
         steps=steps,
         open=still_open,
         operators=operators,
+        shapes="record_shapes" in timeline.run.options,
     )
 
 
 _ON: Final = ["rank", "step"]
 
 
-def _efficiency(windows: pl.DataFrame, **known: Any) -> Efficiency:
+def _efficiency(windows: pl.DataFrame, *, shapes: bool, **known: Any) -> Efficiency:
     """Put together what is known of steps.
 
     Args:
         windows: Frame with rank, step, devices, device_ns (time of a step on all of a rank's devices),
             compute_ns, flops (executed) and shaped (whether the rank's trace tells of FLOPs).
+        shapes: Whether traces show that the shapes of operators were recorded.
         known: What `Efficiency` holds that is not worked out here.
     """
     said, peak, devices = known["workload"], known["peak"], known["devices"]
@@ -356,7 +361,7 @@ def _efficiency(windows: pl.DataFrame, **known: Any) -> Efficiency:
         notes=(),
     )
     found = msgspec.structs.replace(found, impossible=_impossible(found))
-    return msgspec.structs.replace(found, notes=tuple(_notes(found)))
+    return msgspec.structs.replace(found, notes=tuple(_notes(found, shapes=shapes)))
 
 
 def _sums(windows: pl.DataFrame) -> dict[str, int]:
@@ -453,21 +458,55 @@ def _peak(timeline: Timeline, said: Workload) -> Peak:
             else "the traces do not name the devices"
         )
         return Peak(None, None, unknown=f"{why}, so their peak is not known: {_GIVE_PEAK}")
-    found = peak_flops(name)
-    if found is None:
+    usual = peak_flops(name)
+    if usual is None:
         return Peak(None, name, unknown=f"the peak of {name!r} is not known: {_GIVE_PEAK}")
-    return Peak(found.flops, name, found.precision, found.source)
+    precision = _precision(timeline)
+    found = peak_flops(name, precision)
+    peak = found or usual
+    doubt = _other_precision(precision, peak) if found is None else _perhaps_exact(peak)
+    return Peak(peak.flops, name, peak.precision, peak.source, doubt=doubt)
+
+
+def _precision(timeline: Timeline) -> str | None:
+    """Return the precision in which most FLOPs were executed; None if that is not known."""
+    sums = (
+        timeline.flops.group_by("precision").agg(pl.col("flops").sum()).filter(pl.col("flops") > 0)
+    )
+    most = sums.sort("flops", "precision", descending=[True, False])["precision"].head(1)
+    return most[0] if len(most) else None
+
+
+def _other_precision(precision: str | None, peak: ListedPeak) -> str:
+    return (
+        f"operators multiply mostly in {precision}, whose peak is not known: FLOPs are compared with "
+        f"that of {peak.precision}, and utilization is wrong by as much as they differ; {_GIVE_PEAK}"
+    )
+
+
+def _perhaps_exact(peak: ListedPeak) -> str | None:
+    """Say that what the peak takes to be computed by TF32 may have been computed without, slower."""
+    if peak.exact is None or peak.exact == peak.flops:
+        return None
+    return (
+        "operators multiply mostly in FP32, and whether by TF32 is not in the traces: without "
+        "(torch.backends.cuda.matmul.allow_tf32, off by default), the peak is "
+        f"{peak.exact / 1e12:,.4g} TFLOP/s (--peak {peak.exact / 1e12:g}e12), and utilization "
+        f"{peak.flops / peak.exact:.1f} times as high"
+    )
 
 
 _GIVE_PEAK: Final = "give the dense FLOPs per second of one, such as --peak 989e12"
 
 
-def _notes(found: Efficiency) -> list[str]:
+def _notes(found: Efficiency, *, shapes: bool) -> list[str]:
     """Say what is missing, and what to do."""
     notes = []
     wanted = found.workload.flops is not None
     if found.peak.unknown:
         notes.append(found.peak.unknown)
+    if found.peak.doubt:
+        notes.append(found.peak.doubt)
     if found.steps is None:
         said = "no step is marked in the traces, so "
         said += "MFU is not known; " if wanted else ""
@@ -479,9 +518,11 @@ def _notes(found: Efficiency) -> list[str]:
         )
     if wanted and found.executed_flops is None:
         notes.append(
-            "the traces do not show which operators were executed: torch.profiler records the "
-            "shapes of "
-            "operators with record_shapes=True"
+            "no operator that multiplies matrices is in the traces, though shapes were recorded: "
+            "kernels have no operators (torch.compile, CUDA graphs)"
+            if shapes
+            else "the traces do not show which operators were executed: torch.profiler records the "
+            "shapes of operators with record_shapes=True"
         )
     if found.traced_devices < found.devices:
         notes.append(

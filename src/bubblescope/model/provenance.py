@@ -81,6 +81,8 @@ class Contents(msgspec.Struct, frozen=True):
         rank: The rank that all of it is of, where it is of one.
         offset_ns: What was added to the times that stand in it to put them on the run's clock, before
             clocks were corrected; None of formats whose times only bubblescope reads.
+        options: Options of its profiler that it shows to have been on, as that calls them
+            ("ProfilerActivity.CPU"): it states them, or holds what they record. Others may have been.
     """
 
     path: str
@@ -91,6 +93,7 @@ class Contents(msgspec.Struct, frozen=True):
     names: tuple[NameShape, ...] = ()
     rank: int | None = None
     offset_ns: int | None = None
+    options: tuple[str, ...] = ()
 
 
 class ClockReport(msgspec.Struct, frozen=True):
@@ -189,6 +192,11 @@ class Run(msgspec.Struct, frozen=True):
     attempts: tuple[RecordedStart, ...] = ()
     notes: tuple[Notice, ...] = ()
     resumed: tuple[int, ...] = ()
+
+    @property
+    def options(self) -> set[str]:
+        """Options of profilers that some trace shows to have been on; see `Contents`."""
+        return {option for content in self.contents for option in content.options}
 
     def noted(self, *notices: Notice) -> Run:
         """Return the same with more notes."""

@@ -83,7 +83,7 @@ TABLES: Final[dict[str, Table]] = {
     ),
     "flops": Table(
         FLOPS_SCHEMA,
-        ("rank", "step", "name"),
+        ("rank", "step", "name", "precision"),
         ("rank", "name", "operators", "unknown"),
         (),
     ),

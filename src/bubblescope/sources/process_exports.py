@@ -59,6 +59,7 @@ class Export(msgspec.Struct, frozen=True):
         names: Frame with process, name and count of its ranges.
         counters: Frame with process, device, name, unit, time_ns and value, in its own time.
         device_names: Frame with the columns of `DEVICE_NAMES`.
+        options: As of `Contents`.
     """
 
     path: str
@@ -68,6 +69,7 @@ class Export(msgspec.Struct, frozen=True):
     names: pl.DataFrame
     counters: pl.DataFrame
     device_names: pl.DataFrame
+    options: tuple[str, ...]
 
 
 def pid(process: int) -> int:
@@ -405,6 +407,7 @@ def _contents(export: Export, names: NameParser) -> list[Contents]:
                 devices=tuple(counts["device"].drop_nulls().unique().sort()),
                 counts=dict(totals.iter_rows()),
                 names=name_shapes(export.names.filter(process=key), names.parse),
+                options=export.options,
             ),
         )
     return sorted(held, key=lambda content: content.process or 0)

@@ -22,8 +22,8 @@ def in_steps(
     Args:
         spent: With rank instead of process in its frames.
         tasks: The tasks of all ranks, numbered: they tell the steps of ranks without markers.
-        executed: Operators that multiply matrices: rank, start_ns in host time, name and flops, null
-            where unknown.
+        executed: Operators that multiply matrices: rank, start_ns in host time, name, precision and
+            flops, null where unknown.
     """
     marked = spent.windows
     told = _from_tasks(spent, tasks.filter(~pl.col("rank").is_in(marked["rank"].implode())))
@@ -128,7 +128,7 @@ def _summed(executed: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     return (
         executed.sort("start_ns")
         .join_asof(begun, on="start_ns", by="rank", check_sortedness=False)
-        .group_by("rank", "step", "name")
+        .group_by("rank", "step", "name", "precision")
         .agg(
             flops=pl.when(sound & flops.is_not_null().any()).then(flops.sum()),
             operators=flops.count(),

@@ -1,6 +1,7 @@
 """The most floating-point operations that a device can do in a second, by the name it reports.
 
-Every figure is of the matrix units (tensor cores), for BF16 and FP16 inputs with FP32 accumulation, and
+Figures are of the matrix units (tensor cores), for BF16 and FP16 inputs with FP32 accumulation, and, of
+some devices, for FP32 inputs: by TF32 where the matrix units have it, and by FP32 itself. All are
 dense: where a data sheet prints only the rate with 2:4 sparsity, as NVIDIA's do since Hopper, it is
 halved. They are peaks of the data sheet, not what a kernel can reach.
 
@@ -23,22 +24,33 @@ class Peak(msgspec.Struct, frozen=True):
         flops: Floating-point operations per second, dense.
         precision: What it holds for, such as "BF16 and FP16".
         source: Where the figure is from.
+        exact: The peak without TF32, of what may be computed by TF32; None of other precisions.
     """
 
     flops: float
     precision: str
     source: str
+    exact: float | None = None
 
 
-def peak_flops(device_name: str) -> Peak | None:
+def peak_flops(device_name: str, precision: str | None = None) -> Peak | None:
     """Return the dense peak of a device, or None if its name is not known to the letter.
+
+    Args:
+        device_name: What the device calls itself.
+        precision: That of the inputs: "FP32", "BF16" or "FP16"; by default the shortest that is listed.
 
     >>> peak_flops("NVIDIA H100 80GB HBM3").flops / 1e12
     989.4
     >>> peak_flops("H100") is None
     True
     """
-    return _PEAKS.get(device_name)
+    if precision == "FP32":
+        return _SINGLE_PEAKS.get(device_name)
+    found = _PEAKS.get(device_name)
+    if found is None or precision is None or precision in found.precision.split(" and "):
+        return found
+    return None
 
 
 _BOTH: Final = "BF16 and FP16"
@@ -139,5 +151,43 @@ _LISTED: Final[tuple[tuple[float, str, str, tuple[str, ...]], ...]] = (
 _PEAKS: Final = {
     name: Peak(flops, precision, source)
     for flops, precision, source, names in _LISTED
+    for name in names
+}
+
+_SINGLE: Final[tuple[tuple[float | None, float, str, tuple[str, ...]], ...]] = (
+    (
+        494.7e12,
+        66.9e12,
+        _HOPPER,
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GH200 480GB", "NVIDIA GH200 144G HBM3e"),
+    ),
+    (
+        156e12,
+        19.5e12,
+        "NVIDIA A100 and A800 data sheets",
+        tuple(name for name in _PEAKS if "A100" in name or "A800" in name),
+    ),
+    (183e12, 91.6e12, "NVIDIA L40S data sheet", ("NVIDIA L40S",)),
+    (90.5e12, 90.5e12, "NVIDIA L40 data sheet", ("NVIDIA L40",)),
+    (74.8e12, 37.4e12, "NVIDIA A40 data sheet", ("NVIDIA A40",)),
+    (
+        None,
+        15.7e12,
+        "NVIDIA V100 data sheet, column SXM2",
+        ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"),
+    ),
+    (
+        None,
+        14e12,
+        "NVIDIA V100 data sheet, column PCIe",
+        ("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"),
+    ),
+    (None, 8.1e12, "NVIDIA T4 data sheet", ("Tesla T4",)),
+)
+"""Peaks for FP32 inputs: by TF32, if there is that, and by FP32; their source; the devices."""
+
+_SINGLE_PEAKS: Final = {
+    name: Peak(single, "FP32", source) if tf32 is None else Peak(tf32, "TF32", source, single)
+    for tf32, single, source, names in _SINGLE
     for name in names
 }

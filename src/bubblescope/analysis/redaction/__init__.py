@@ -37,7 +37,7 @@ _RULES: Final[dict[str, dict[str, Callable[[Pseudonyms, str], str]]]] = {
         "group": Pseudonyms.group,
         "role": Pseudonyms.role,
     },
-    "flops": {"name": Pseudonyms.call},
+    "flops": {"name": Pseudonyms.call, "precision": Pseudonyms.own},
     "activities": {
         "name": Pseudonyms.kernel,
         "full": Pseudonyms.kernel,
@@ -135,6 +135,7 @@ def _contents(contents: Contents, names: Pseudonyms) -> Contents:
         path=names.path(contents.path),
         host=_maybe(names.host, contents.host),
         counts={names.own(what): count for what, count in contents.counts.items()},
+        options=tuple(map(names.own, contents.options)),
         names=tuple(_shape(shape, names) for shape in contents.names),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import mean, median
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -27,6 +28,9 @@ _WORTH_NAMING: Final = 0.1
 """Share of a loss below which a sort of it is not named."""
 _MOST: Final = 3
 """Losses that are spoken of."""
+
+_TOLD: Final = (Use.HOST_UNKNOWN.value, Use.UNLINKED.value)
+"""Losses of which a trace with another option of the profiler tells the reason."""
 
 _HOW: Final[dict[Use, str]] = {
     **dict.fromkeys(HOST, "loss_mostly"),
@@ -88,8 +92,7 @@ def in_graphs(budget: Budget) -> list[Finding]:
 
 def first_step(budget: Budget) -> list[Finding]:
     """Return that the first step is unlike the others, if it is."""
-    ended = budget.per_step.keys() - {step for _, step in budget.open_steps}
-    return warming({step: budget.lengths_ns[step] for step in ended})
+    return warming({step: budget.lengths_ns[step] for step in budget.whole_steps})
 
 
 def warming(lengths: Mapping[int, int]) -> list[Finding]:
@@ -113,6 +116,7 @@ def warming(lengths: Mapping[int, int]) -> list[Finding]:
 def lost(budget: Budget, losses: Losses) -> list[Finding]:
     """Return what time is lost to that is no bubble, most first."""
     ranked = losses.ranked().filter(pl.col("place") != BETWEEN, pl.col("share") >= _LEAST)
+    options = {one["class"]: one["options"] for one in budget.undecided if one["class"] in _TOLD}
     by_use = ranked.unique("use", keep="first", maintain_order=True).head(_MOST)
     said = []
     for row in by_use.to_dicts():
@@ -124,39 +128,96 @@ def lost(budget: Budget, losses: Losses) -> list[Finding]:
             "place": row["place"],
         }
         said.append(Finding("verdict", "loss", values))
-        of_use = budget.in_steps.details.filter(use=use.value)
-        top = of_use.filter(pl.col("detail").is_not_null()).head(1)
-        advised = use.value
-        if use is Use.LAUNCH_CALL and (slow := _slow(of_use)) is not None:
-            said.append(slow)
-            advised = FIRST_USE
-        if top.height:
-            detail = top["detail"][0]
-            share = top["spent_ns"][0] / of_use["spent_ns"].sum()
-            if share >= _WORTH_NAMING:
-                values = {"detail": detail, "detail_share": share}
-                said.append(Finding("evidence", _HOW.get(use, "loss"), values))
-            if share > _MOSTLY:
-                advised = _particular(use, detail) or advised
-        said.append(Finding("advice", advised, {}))
+        evidence, advised = _seen(budget, use)
+        said += evidence
+        told = next(iter(options.get(advised, ())), None)
+        if told is not None:
+            said.append(Finding("advice", f"{advised}_option", {"option": told}))
+        else:
+            said.append(Finding("advice", advised, {}))
     return said
+
+
+def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
+    """Return what shows a class of time to be lost, and the key of the advice about it."""
+    of_use = budget.in_steps.details.filter(use=use.value)
+    said, advised = _once(budget, use, of_use)
+    top = of_use.filter(pl.col("detail").is_not_null()).head(1)
+    if top.height:
+        detail = top["detail"][0]
+        share = top["spent_ns"][0] / of_use["spent_ns"].sum()
+        if share >= _WORTH_NAMING:
+            values = {"detail": detail, "detail_share": share}
+            said.append(Finding("evidence", _HOW.get(use, "loss"), values))
+        if share > _MOSTLY and not advised:
+            advised = _particular(use, detail)
+    return said, advised or use.value
+
+
+def _once(budget: Budget, use: Use, of_use: pl.DataFrame) -> tuple[list[Finding], str | None]:
+    """Return that a loss is no cost of every step, as far as the trace tells, and the advice then.
+
+    Args:
+        budget: What the run's devices spent their time on.
+        use: The class of time.
+        of_use: What `Steps.details` says of it.
+    """
+    recurs = _recurs(budget, use)
+    if recurs:
+        return [], None
+    if use is Use.LAUNCH_CALL and (slow := _slow(of_use, "call")) is not None:
+        return [slow], FIRST_USE
+    if recurs is None:
+        slow = _slow(of_use, "gap") if use is Use.HOST_OPERATOR else None
+        return ([slow], RECURS) if slow is not None else ([], None)
+    first = _in_first_step(budget, use)
+    return ([first], FIRST_STEP) if first is not None else ([], None)
+
+
+FIRST_STEP: Final = "first_step"
+"""Key of the advice about what only the first step loses."""
+RECURS: Final = "recurs"
+"""Key of the advice about what may be lost in every step, or on first use only."""
+_OTHERS: Final = 2
+"""Steps after the first that it takes to tell what every step loses."""
+
+
+def _recurs(budget: Budget, use: Use) -> bool | None:
+    """Say whether steps after the first lose what a step does on average; None if they are few."""
+    lost = [budget.per_step[step].lost_ns(use) for step in budget.whole_steps]
+    if len(lost) <= _OTHERS:
+        return None
+    return median(lost[1:]) >= _MOSTLY * mean(lost)
+
+
+def _in_first_step(budget: Budget, use: Use) -> Finding | None:
+    """Return that most of a loss is in the first step, if it is."""
+    step, *others = budget.whole_steps
+    lost, *rest = (budget.per_step[one].lost_ns(use) for one in budget.whole_steps)
+    first = lost / max(1, lost + sum(rest))
+    if first <= _MOSTLY:
+        return None
+    shares = (budget.per_step[one].share(ns) or 0 for one, ns in zip(others, rest, strict=True))
+    values = {"step": step, "first_share": first, "others_share": median(shares)}
+    return Finding("evidence", "first_step", values)
 
 
 FIRST_USE: Final = "first_use"
 """Key of the advice about launches that load or compile their kernels."""
 
 
-def _slow(calls: pl.DataFrame) -> Finding | None:
-    """Return how few launch calls take most of the time of all, if they do.
+def _slow(of_use: pl.DataFrame, what: str) -> Finding | None:
+    """Return how few calls, or gaps, of over a millisecond take most of the time of all, if they do.
 
     Args:
-        calls: What `Steps.details` says of launch calls.
+        of_use: What `Steps.details` says of them.
+        what: "call" or "gap".
     """
-    spent, slow, count = calls.select(pl.col("spent_ns", "slow_ns", "slow").sum()).row(0)
+    spent, slow, count = of_use.select(pl.col("spent_ns", "slow_ns", "slow").sum()).row(0)
     if slow <= _MOSTLY * spent:
         return None
-    values = {"count": count, "slow_share": slow / spent, "longest_ns": calls["longest_ns"].max()}
-    return Finding("evidence", "slow_call" if count == 1 else "slow_calls", values)
+    values = {"count": count, "slow_share": slow / spent, "longest_ns": of_use["longest_ns"].max()}
+    return Finding("evidence", f"slow_{what}" if count == 1 else f"slow_{what}s", values)
 
 
 CALLS_OF_MEMORY: Final = "calls_of_memory"

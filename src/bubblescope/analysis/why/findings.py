@@ -93,6 +93,8 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
     causes = spoken_of(ledger, shares)
     waited_for = _waited_for(ledger)
     rated = "" if rate is not None else "_unrated"
+    if not causes and not study.pipelined:
+        return [Finding("verdict", f"no_pipeline{rated}", common)]
     if not causes:
         verdict = Finding("verdict", f"inherent{rated}", common)
         return [verdict, *(waited_for or [Finding("advice", "inherent", {})])]
@@ -115,16 +117,19 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
             said += _host(timeline, evidence.of[cause])
         if cause is Cause.VARIATION and is_one_step(timeline.run):
             said.append(Finding("evidence", "one_step", {}))
-        said.append(Finding("advice", _advised(cause, shown, timeline), {}))
+        advised = _advised(cause, shown, timeline, pipelined=study.pipelined)
+        said.append(Finding("advice", advised, {}))
     return [*said, *_no_wait(study, inherent)]
 
 
-def _advised(cause: Cause, shown: Finding, timeline: Timeline) -> str:
+def _advised(cause: Cause, shown: Finding, timeline: Timeline, *, pipelined: bool) -> str:
     """Return the key of the advice about a cause, given what shows it."""
     if cause is Cause.SLOW_RANK:
         return shown.key
     if cause is Cause.VARIATION and timeline.tasks["microbatch"].max() == 0:
         return "variation_of_steps"
+    if cause is Cause.VARIATION and not pipelined:
+        return "variation_alone"
     if cause is Cause.SYNC and timeline.ranks.height == 1:
         return "sync_alone"
     clock = timeline.run.clock

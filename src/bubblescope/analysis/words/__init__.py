@@ -22,6 +22,7 @@ _TABLES: Final[dict[str, Mapping[Any, str]]] = {
     "place": english.PLACES,
     "pause": english.PAUSES,
     "what": english.SPENT,
+    "option": {},
 }
 """Values that are words themselves, by the name of the value."""
 _UNITS: Final[dict[str, Callable[[Any], str]]] = {

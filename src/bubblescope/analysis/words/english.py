@@ -42,8 +42,8 @@ DEVICE_ADVICE: Final = {
         "pthread_cond_wait, such as Python's own lock), or memory (mmap, ioctl)."
     ),
     Use.HOST_UNKNOWN: (
-        "A trace with Python's stacks, or with ranges of NVTX, ROCTX or mstx, would show what the host "
-        "does."
+        "Put ranges (record_function, NVTX, ROCTX, mstx) around what the job does there, or look at it "
+        "with a profiler of Python, such as py-spy."
     ),
     Use.RANK_WAIT: (
         "Send from device to device (NCCL instead of gloo or MPI through the host's memory), post "
@@ -61,7 +61,7 @@ DEVICE_ADVICE: Final = {
     Use.UNTRACED: (
         "Look at what ran there: a copy, a CUDA graph, a host function, or work of another process."
     ),
-    Use.UNLINKED: "Begin to trace earlier, and trace the calls of the runtime.",
+    Use.UNLINKED: "Begin to trace earlier, so that the launches are in the trace too.",
 }
 """What to do about what a class of time costs."""
 
@@ -117,6 +117,13 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "inherent_unrated"): "All idle time of the ranks is inherent to {schedule}.",
     ("verdict", "causes_unrated"): (
         "Of the ranks' idle time, {inherent_share} is inherent to {schedule}, {other_share} is not."
+    ),
+    ("verdict", "no_pipeline"): (
+        "Ranks are idle {rate_share} of the time from the first forward to the last backward of a "
+        "step. The traces show no pipeline that another schedule would make faster."
+    ),
+    ("verdict", "no_pipeline_unrated"): (
+        "The traces show no pipeline that another schedule would make faster."
     ),
     ("evidence", "no_wait"): (
         "What is inherent to {schedule} is {inherent_share} of the time. Replayed without waiting, the "
@@ -183,6 +190,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Each step is one micro-batch. Look at why the same work takes longer at times: inputs of "
         "unequal length, first use (loading, compiling), or what else runs on the machine."
     ),
+    ("advice", "variation_alone"): (
+        "Look at why the same work takes longer at times: inputs of unequal length, first use "
+        "(loading, compiling), or what else runs on the machine."
+    ),
     ("evidence", "order"): "{count} tasks ran out of order. The first: {first}.",
     ("advice", "order"): (
         "Compare the order that the job asked for with the schedule's; two streams or a late "
@@ -239,7 +250,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{late_ns} in all; {rank_ns} of it on rank {rank}."
     ),
     ("advice", "sync"): (
-        "Overlap collectives with the pipeline: gradient reduction, parameter gathering, the "
+        "Overlap collectives with forwards and backwards: gradient reduction, parameter gathering, the "
         "all-to-all of experts."
     ),
     ("advice", "sync_alone"): (
@@ -316,6 +327,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "slow_or_waits"): "Find out which rank the others wait for.",
     ("headline", "slow_rank_alike"): "Find out why ranks at one stage differ.",
     ("headline", "variation"): "Even out the micro-batches.",
+    ("headline", "variation_alone"): "Find out why some tasks take longer.",
     ("headline", "variation_of_steps"): "Find out why some steps take longer.",
     ("headline", "order"): "Run tasks in the schedule's order.",
     ("headline", "transfer"): "Shorten or hide the transfers.",
@@ -366,12 +378,40 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Of this time, {slow_share} is in {count} launch calls of over a millisecond each, the longest "
         "of {longest_ns}."
     ),
+    ("evidence", "slow_gap"): (
+        "Of this time, {slow_share} is in a single gap, of {longest_ns}, and there are too few steps "
+        "to tell whether it recurs."
+    ),
+    ("evidence", "slow_gaps"): (
+        "Of this time, {slow_share} is in {count} gaps of over a millisecond each, the longest of "
+        "{longest_ns}, and there are too few steps to tell whether they recur."
+    ),
+    ("evidence", "first_step"): (
+        "Of this time, {first_share} is in step {step}, the first of the trace; of the others it takes "
+        "{others_share} (median)."
+    ),
+    ("headline", "first_step"): "Leave the first step out, or warm up before it.",
+    ("advice", "first_step"): (
+        "Most of it is no cost of every step, but of the first, as where code is loaded or compiled, "
+        "algorithms are tried or memory is allocated: leave that step out (--steps), or warm up before "
+        "it."
+    ),
+    ("headline", "recurs"): "Trace later steps.",
+    ("advice", "recurs"): (
+        "An operator in which the device idles for milliseconds may be used for the first time (it "
+        "loads, compiles, or tries algorithms), which is no cost of every step; or it computes on the "
+        "CPU, or waits for it. See in a trace of later steps whether it does so again."
+    ),
     **{("advice", use.value): text for use, text in DEVICE_ADVICE.items()},
     ("headline", "graphs"): "Trace what runs in CUDA graphs.",
     ("advice", "graphs"): (
         "nsys profile --cuda-graph-trace=node records the kernels of CUDA graphs; that takes more time "
         "in the job."
     ),
+    ("headline", "host_unknown_option"): DEVICE_HEADLINES[Use.HOST_UNKNOWN],
+    ("advice", "host_unknown_option"): "With {option}, a trace tells more of what the host does.",
+    ("headline", "unlinked_option"): DEVICE_HEADLINES[Use.UNLINKED],
+    ("advice", "unlinked_option"): "With {option}, a trace tells more of what launched the work.",
     ("headline", "first_use"): "Load kernels ahead, or trace later steps.",
     ("advice", "first_use"): (
         "A launch that takes milliseconds loads or compiles its kernel, on first use, which is no cost "
@@ -511,7 +551,8 @@ NOTES: Final = {
 
 _ONE: Final = re.compile(
     r"(?<![\d,.])1 (?:"
-    r"(task|result|launch call|kernel|fill|graph|call|range|operator|operation|job|transfer)s|copies)\b"
+    r"(task|result|launch call|kernel|fill|graph|gap|call|range|operator|operation|job|transfer)s"
+    r"|copies)\b"
 )
 
 

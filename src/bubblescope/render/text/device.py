@@ -125,7 +125,7 @@ def _details(budget: Budget, limit: int) -> RenderableType:
         if one["spent_ns"] >= 10 * _LEAST * whole:
             said = f"{one['why']} ({units.percent(one['spent_ns'] / whole)} of the time)"
             if one["options"]:
-                said += f"; it would be with {' or '.join(one['options'])}"
+                said += f"; {' or '.join(one['options'])} would tell"
             notes.append(Text.assemble(("unknown  ", "yellow"), said))
     if not rows:
         return Group(*notes, *([Text()] if notes else []))

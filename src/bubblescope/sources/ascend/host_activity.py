@@ -13,7 +13,7 @@ import polars as pl
 
 from bubblescope.names.host_ranges import collects_garbage
 from bubblescope.sources.ascend.mstx_messages import parse_message
-from bubblescope.sources.ascend.profile import RANGE_TYPES
+from bubblescope.sources.ascend.profile import FUNCTIONS, OPERATORS, QUEUE, RANGE_TYPES
 from bubblescope.sources.capture import (
     ANNOTATED,
     BLOCKED,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.sqlite import SqliteTables
 
-_OPERATORS, _QUEUE, _FUNCTIONS = 50001, 50002, 50003
-"""Types of rows of PYTORCH_API, as ENUM_API_TYPE numbers them."""
 _ENQUEUE, _DEQUEUE = "Enqueue", "Dequeue@"
 _THREAD: Final = 0xFFFFFFFF
 """The low half of a global thread id; the high one is the process."""
@@ -58,7 +56,7 @@ class Calls(NamedTuple):
 
 def read_framework(tables: SqliteTables) -> pl.DataFrame:
     """Read what PyTorch did: thread, start_ns, end_ns, name, type and connectionId."""
-    types = [_OPERATORS, _QUEUE, _FUNCTIONS]
+    types = [OPERATORS, QUEUE, FUNCTIONS]
     return _timed(
         tables.read(
             "PYTORCH_API",
@@ -89,7 +87,7 @@ def read_calls(
         return piece.filter(launching)
 
     launches = _timed(tables.read("CANN_API", [*_CALL, "connectionId"], matter))
-    queue = _queue(tables, strings, framework.filter(type=_QUEUE))
+    queue = _queue(tables, strings, framework.filter(type=QUEUE))
     launches = launches.rename({"connectionId": "correlation"})
     launches = _waited_for(launches.unique("correlation", keep="first"), queue)
     kept = ["thread", "start_ns", "end_ns", "name"]
@@ -182,9 +180,9 @@ def read_activity(
         ).rename({"message": "name"})
     )
     told: dict[int, tuple[pl.DataFrame, Callable[[str], tuple[int, str]]]] = {
-        _OPERATORS: (framework.filter(type=_OPERATORS), _operator),
-        _FUNCTIONS: (framework.filter(type=_FUNCTIONS), _function),
-        _QUEUE: (calls.queue, lambda name: (OPERATOR, name.removeprefix(_DEQUEUE))),
+        OPERATORS: (framework.filter(type=OPERATORS), _operator),
+        FUNCTIONS: (framework.filter(type=FUNCTIONS), _function),
+        QUEUE: (calls.queue, lambda name: (OPERATOR, name.removeprefix(_DEQUEUE))),
         **{
             code: (calls.telling.filter(doing=code), partial(_called, code))
             for code in (BLOCKED, RUNTIME)

@@ -30,6 +30,7 @@ _LARGE: Final = (
     "MSTX_EVENTS",
     "COMMUNICATION_OP",
     "COMMUNICATION_TASK_INFO",
+    "PYTORCH_API",
 )
 _NUMBERS: Final = (0, 2**31 - 1)
 """What a step may have as its number."""
@@ -60,6 +61,7 @@ class Profile(msgspec.Struct, frozen=True):
         unmatched: How many of them the device has no interval of.
         impossible: How many intervals were dropped because of their times.
         counts: Number of rows of each kind.
+        options: As of `Contents`.
     """
 
     path: str
@@ -76,6 +78,7 @@ class Profile(msgspec.Struct, frozen=True):
     unmatched: int
     impossible: int
     counts: dict[str, int]
+    options: tuple[str, ...]
 
     def said(self, key: str) -> Any:
         """Return a value of META_DATA, decoded; `add_metadata` leaves JSON inside JSON.
@@ -188,7 +191,19 @@ def read_profile(path: Path, progress: Progress) -> Profile:
             )
             if total
         },
+        options=_options(tables),
     )
+
+
+OPERATORS, QUEUE, FUNCTIONS = 50001, 50002, 50003
+"""Types of rows of PYTORCH_API, as ENUM_API_TYPE numbers them."""
+_SHOWS: Final = {OPERATORS: "ProfilerActivity.CPU", FUNCTIONS: "with_stack"}
+
+
+def _options(tables: SqliteTables) -> tuple[str, ...]:
+    """Return the options of torch_npu.profiler that what PyTorch did shows to have been on."""
+    types = tables.read("PYTORCH_API", ["type"], pl.DataFrame.unique)["type"].unique()
+    return tuple(name for kind, name in _SHOWS.items() if kind in types)
 
 
 def issued_within(profile: Profile, step: int) -> pl.DataFrame:

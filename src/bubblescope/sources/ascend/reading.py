@@ -454,6 +454,7 @@ def _contents(profile: Profile, names: NameParser) -> Contents:
         devices=() if profile.device is None else (profile.device,),
         counts=profile.counts,
         names=name_shapes(counted.select("count", name="message"), parse),
+        options=profile.options,
     )
 
 

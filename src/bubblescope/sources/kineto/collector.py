@@ -84,6 +84,17 @@ _COUNTED: Final = {
     _COPY: "copies",
     _FILL: "fills",
 }
+_SHOWS: Final = {
+    "cpu_op": "ProfilerActivity.CPU",
+    "Operator": "ProfilerActivity.CPU",
+    "user_annotation": "ProfilerActivity.CPU",
+    "cuda_runtime": "ProfilerActivity.CUDA",
+    "cuda_driver": "ProfilerActivity.CUDA",
+    "Runtime": "ProfilerActivity.CUDA",
+    "python_function": "with_stack",
+    "cuda_sync": "enable_cuda_sync_events",
+}
+"""The option of torch.profiler without which there are no events of a category."""
 _NO_WORK: Final = frozenset({None, "", "gpu_user_annotation", "Trace", "overhead", "Overhead"})
 """Categories that are not read and tell nothing of what a device did."""
 _CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("tid")
@@ -113,6 +124,7 @@ class Events(msgspec.Struct, frozen=True):
         counters: Frame with name, unit, time_ns and value of its counters.
         groups: Frame with the columns of `GROUP_SCHEMA`: the process groups that it tells.
         impossible: Events dropped because their times cannot be.
+        options: The options of torch.profiler that events show to have been on.
     """
 
     process: int | None
@@ -130,6 +142,7 @@ class Events(msgspec.Struct, frozen=True):
     counters: pl.DataFrame
     groups: pl.DataFrame
     impossible: int
+    options: set[str]
 
 
 class Collector:
@@ -143,6 +156,7 @@ class Collector:
         self._named = kernels
         self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
         self._counts = dict.fromkeys(_COUNTED, 0)
+        self._categories: set[str] = set()
         self._unread: Counter[str] = Counter()
         self._places: set[tuple[int | str | None, int]] = set()
         self._processes: dict[int | str | None, set[str]] = {}
@@ -187,6 +201,7 @@ class Collector:
             self._counters.take(_nanoseconds(events, _START), events)
 
     def _take(self, slices: list[Any]) -> None:
+        self._categories.update(map(_CATEGORY, slices))
         groups = np.fromiter(map(_GROUPS.get, map(_CATEGORY, slices), repeat(-1)), np.int8)
         held = np.empty(len(slices), object)
         held[:] = slices
@@ -353,6 +368,7 @@ class Collector:
             counters=changes(samples),
             groups=groups,
             impossible=impossible,
+            options={_SHOWS[one] for one in self._categories & _SHOWS.keys()},
         )
 
     def _frame(self, group: int, details: dict[str, Any]) -> pl.DataFrame:

@@ -235,6 +235,9 @@ class Header(msgspec.Struct, kw_only=True):
     distributed: dict[str, Any] | None = msgspec.field(default=None, name="distributedInfo")
     host: str | None = msgspec.field(default=None, name="host_name")
     declared: Any = msgspec.field(default=None, name="pp_info")
+    # 1 where it was asked for; else the key is missing.
+    with_stack: Any = None
+    record_shapes: Any = None
 
 
 class _Ending(msgspec.Struct):
@@ -307,8 +310,8 @@ def read_document(
         rest = chain([bytes(buffer[found.end() :])], pieces, [b"}"] if bare else [])
         tail = _read_events(path, rest, take, losses)
     losses.torn_bytes -= bare and losses.torn
-    for field in ("base_ns", "distributed", "host", "declared", "devices", "schema"):
-        if getattr(header, field) is None:
+    for field in header.__struct_fields__:
+        if field != "events" and getattr(header, field) is None:
             setattr(header, field, getattr(tail, field))
     return header, losses
 

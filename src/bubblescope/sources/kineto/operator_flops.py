@@ -39,8 +39,14 @@ OPERATORS: Final = {
 """Operators with their "Input Dims", "Input type" and "Concrete Inputs" as the JSON text of the trace,
 null where the trace has none."""
 
-COUNTED: Final = {"start_ns": pl.Int64, "name": pl.String, "flops": pl.Int64}
-"""When operators began whose FLOPs count, and how many they are; null where that is unknown."""
+COUNTED: Final = {
+    "start_ns": pl.Int64,
+    "name": pl.String,
+    "precision": pl.String,
+    "flops": pl.Int64,
+}
+"""When operators began whose FLOPs count, the precision of what they multiply, and how many FLOPs they
+are; null where that is unknown."""
 
 _MOST: Final = 2**58
 """FLOPs of one operator beyond which its sizes cannot be true: a device would take minutes."""
@@ -87,6 +93,29 @@ def operator_flops(name: str, dims: Any, types: Any = None, concrete: Any = None
         return None
 
 
+_PRECISIONS: Final = {
+    "double": "FP64",
+    "float": "FP32",
+    "c10::Half": "FP16",
+    "c10::BFloat16": "BF16",
+}
+"""What Kineto calls types of elements, and data sheets."""
+
+
+def precision(name: str, types: str | None) -> str | None:
+    """Return the precision of what an operator multiplies; None where the trace does not tell.
+
+    Args:
+        name: Such as "aten::mm".
+        types: Its "Input type", as JSON.
+    """
+    found = _parsed(types)
+    if name not in _FORMULAS or not isinstance(found, list):
+        return None
+    at, _ = _FORMULAS[name]
+    return _PRECISIONS.get(str(found[at])) if at < len(found) else None
+
+
 def multiplies(name: str) -> bool:
     """Say whether an operator of this name may multiply matrices, whatever its arguments tell."""
     return name in _FORMULAS or name in _UNTOLD or name.startswith(_TEMPLATE)
@@ -101,7 +130,7 @@ def sum_flops(operators: pl.DataFrame) -> ExecutedFlops:
     found, kinds = _counting(operators)
     by_name, number, unknown = Counter[str](), Counter[str](), Counter[str]()
     for one, count in found["kind"].value_counts().iter_rows():
-        name, flops = kinds[one]
+        name, _, flops = kinds[one]
         if flops is None:
             unknown[name] += count
         else:
@@ -129,17 +158,21 @@ def counted(operators: pl.DataFrame) -> pl.DataFrame:
         Frame with the columns of `COUNTED`.
     """
     found, kinds = _counting(operators)
-    names = pl.Series([name for name, _ in kinds], dtype=pl.String)
-    flops = [None if one is None or one > _MOST else one for _, one in kinds]
+    names = pl.Series([name for name, _, _ in kinds], dtype=pl.String)
+    precisions = pl.Series([one for _, one, _ in kinds], dtype=pl.String)
+    flops = [None if one is None or one > _MOST else one for _, _, one in kinds]
     return found.select(
         "start_ns",
         name=names.gather(found["kind"]),
+        precision=precisions.gather(found["kind"]),
         flops=pl.Series(flops, dtype=pl.Int64).gather(found["kind"]),
     )
 
 
-def _counting(operators: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, int | None]]]:
-    """Return start_ns and kind of the operators that count, and the name and FLOPs of each kind."""
+def _counting(
+    operators: pl.DataFrame,
+) -> tuple[pl.DataFrame, list[tuple[str, str | None, int | None]]]:
+    """Return start_ns and kind of operators that count; name, precision and FLOPs of each kind."""
     told = ["name", "dims", "types", "concrete"]
     mine = operators.filter(
         pl.col("name").is_in([*_FORMULAS, *_UNTOLD]) | pl.col("name").str.starts_with(_TEMPLATE)
@@ -159,7 +192,8 @@ def _counting(operators: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, in
     outer = _outermost(_at_work(times.filter(pl.Series(known))))
     untold = _outermost(_apart(times.filter(pl.Series(~known)), outer))
     found = pl.concat(part.select("start_ns", "kind") for part in (outer, untold))
-    return found, list(zip(kinds["name"].to_list(), flops, strict=True))
+    precisions = [precision(*row) for row in kinds.select("name", "types").iter_rows()]
+    return found, list(zip(kinds["name"].to_list(), precisions, flops, strict=True))
 
 
 def _most_first(item: tuple[str, int]) -> tuple[int, str]:

@@ -245,6 +245,7 @@ class _Reader(msgspec.Struct, frozen=True):
                 devices=events.devices,
                 counts=events.counts,
                 names=name_shapes(events.names, self.names.parse),
+                options=_options(header, events),
             ),
             group_table=events.groups,
             groups=_entries(distributed.get("pg_config")),
@@ -281,6 +282,12 @@ class _Reader(msgspec.Struct, frozen=True):
                 f"holds kernels of {len(homes)} processes whose numbers are not those of devices: it "
                 "was merged of several traces; give the trace that each process wrote",
             )
+
+
+def _options(header: Header, events: Events) -> tuple[str, ...]:
+    """Return the options of torch.profiler that a trace states, or shows, to have been on."""
+    stated = {name for name in ("with_stack", "record_shapes") if getattr(header, name)}
+    return tuple(sorted(stated | events.options))
 
 
 def _executed(events: Events) -> pl.DataFrame:
@@ -606,12 +613,27 @@ def _blank(traces: Sequence[_Trace]) -> list[Notice]:
     return [_no_tasks(blank)] if blank and tasks else []
 
 
+_LOST: Final = (
+    "none of them launched anything, or the profiler lost it, as where another tool traces the device "
+    "too; if it did, trace again without that tool"
+)
+_ACTIVITIES: Final = ("ProfilerActivity.CPU", "ProfilerActivity.CUDA")
+
+
+def _lacking(traces: Sequence[_Trace]) -> str:
+    """Say what to do where nothing is known to have run in ranges that name tasks."""
+    on = {option for trace in traces for option in trace.contents.options}
+    if on.issuperset(_ACTIVITIES):
+        return "put them around what launches the work, in its thread"
+    return f"profile with activities=[{', '.join(_ACTIVITIES)}]"
+
+
 def _no_tasks(traces: Sequence[_Trace]) -> Notice:
     if known := sum(trace.untimed for trace in traces):
         return Notice(
             "no-device-work",
             f"no task could be timed: nothing is known to have run in its {known} pipeline ranges; "
-            "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            f"{_lacking(traces)}",
             known,
             known,
         )
@@ -620,8 +642,7 @@ def _no_tasks(traces: Sequence[_Trace]) -> Notice:
         return Notice(
             "no-device-work",
             f"the traces hold {calls:,} calls of a device's runtime, and nothing that a device did: "
-            "the profiler lost it, as where another tool traces the device too; trace again, with "
-            "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            f"{_LOST}",
             calls,
             calls,
         )

@@ -128,6 +128,12 @@ def read_export(
         own = pl.lit(owner, pl.Int64)
         waits = waits.with_columns(pl.col("process").fill_null(own)).drop_nulls()
     system = _system_calls(tables, strings, launches["thread"])
+    shown = {
+        "cuda": launches.height or work.height,
+        "nvtx": ranges.height,
+        "osrt": system is not None,
+        "emit_nvtx": ranges["sequence"].is_not_null().any(),
+    }
     calls = calls if system is None else pl.concat([calls, system])
     host, host_names = told_by_host(calls, ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
@@ -156,6 +162,7 @@ def read_export(
         names=ranges.group_by("process", "name").len("count"),
         counters=pl.concat([memory(tables), metrics]),
         device_names=device_names(tables, places),
+        options=tuple(sorted(_stated(tables) | {name for name, there in shown.items() if there})),
         unplaced_metrics=unplaced,
         unowned=unowned,
         nccl=nccl,
@@ -166,6 +173,23 @@ def read_export(
             capture, kernels=numbers, kernel_names=titles, operators=_sequenced(ranges)
         )
     return export, capture, Clues(ranges, _engine_threads(tables, strings))
+
+
+_CAPTURED: Final = {"Cuda": "cuda", "NvtxEvents": "nvtx", "OSRuntime": "osrt"}
+"""What newer exports call the sorts of events that were asked for, and `nsys profile --trace`."""
+
+
+def _stated(tables: Tables) -> set[str]:
+    """Return the options of nsys that an export states to have been on."""
+    facts = tables.texts("META_DATA_CAPTURE", ["name", "value"])
+    asked = facts.filter(name="CAPTURE_EVENT_TYPE")["value"]
+    completed = tables.read(
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+        ["timestamp"],
+        lambda piece: piece.filter(pl.col("timestamp") > 0).head(1),
+    )
+    stated = {name for event, name in _CAPTURED.items() if event in asked}
+    return stated | ({"cuda-event-trace"} if completed.height else set())
 
 
 def _owner(host_counts: Sequence[pl.DataFrame]) -> int | None:

@@ -36,6 +36,10 @@ _MARKED: Final = (
     "--marks nvtx -- nsys profile --trace=cuda,nvtx ... torchrun ...` (docs/nsight.md)"
 )
 """The shortest way to a trace with pipeline tasks, for a job that is not to be edited."""
+_RECORDED_NONE: Final = (
+    "CUDA was traced, so that nothing ran on a device meanwhile, or nsys lost it: see its messages "
+    "(Diagnostics Summary), and leave out other tools that trace the device"
+)
 _UNKNOWN: Final = (
     ". If some are forwards and backwards (`bubblescope names` lists them), describe them with "
     f"--names. If the job marks none, as with Megatron's --profile alone, {_MARKED}"
@@ -67,7 +71,9 @@ def read_exports(paths: Sequence[Path], options: ReadOptions) -> Timeline:
             exports,
             made,
             kind="NVTX",
-            timed="profile with `--trace=cuda,nvtx`",
+            timed=_RECORDED_NONE
+            if all("cuda" in export.options for export in exports)
+            else "profile with `--trace=cuda,nvtx`",
             unknown=_UNKNOWN,
             none=f"; {_MARKED}",
         ),

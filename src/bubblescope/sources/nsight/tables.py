@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bubblescope.model.progress import Progress
 
 _FACTS: Final = (
+    "META_DATA_CAPTURE",
     "META_DATA_EXPORT",
     "EXPORT_META_DATA",
     "ENUM_NSYS_EVENT_TYPE",

@@ -237,6 +237,12 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
     nodes = part.table("info_node", ["machine_id", "hostname"])
     machine, host = nodes.row(0) if nodes.height else ("", "")
     copying = calls.clear() if copies.height else _copying(calls, events.strings)
+    shown = {
+        "kernel-trace": kernels.height,
+        "memory-copy-trace": copies.height,
+        "hip-runtime-trace": calls.height,
+        "marker-trace": ranges.height,
+    }
     export = RocpdExport(
         path=str(part.path),
         host=host or machine or "unknown",
@@ -258,6 +264,7 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
         .unique()
         .join(events.gpus, on="device", how="left")
         .select(*DEVICE_NAMES),
+        options=tuple(sorted(name for name, there in shown.items() if there)),
         machine=machine or host,
         events=every.height,
         impossible=every.height - work.height,
