@@ -47,8 +47,8 @@ def refuse_separate_runs(timeline: Timeline, paths: Sequence[Path | str]) -> Non
     beside = units.count(len(others), "other trace")
     raise SourceError(
         first,
-        f"was read with {beside}, of processes that ran one after the other, {units.duration(least)} or "
-        f"more apart, and exchange nothing: they are runs of their own, not ranks of one; {ADVICE}",
+        f"was read with {beside}, of processes that ran one after the other, {units.duration(least)} "
+        f"or more apart, and exchange nothing: they are runs of their own, not ranks of one; {ADVICE}",
     )
 
 
