@@ -88,7 +88,10 @@ def why_nothing(notes: list[Note], steps: str, known: str) -> str:
     nobody = f"no process of the job imported PyTorch or a framework that is known ({known})"
     outside = f"of the {most.steps} training steps that began, from 0 on, none is in {steps}"
     nothing = f"no process ran a training step of a framework that is known ({known})"
-    never = "an optimizer was made, but no module that holds its parameters ran with gradients"
+    never = (
+        "an optimizer was made, but no module that holds its parameters ran with gradients, unless "
+        "inside of a compiled function"
+    )
     reasons = (
         (not notes, f"{nobody}, or each that did was killed"),
         (failed, f"recording failed ({failed})"),

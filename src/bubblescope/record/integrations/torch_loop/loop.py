@@ -14,6 +14,7 @@ from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of, place_of
 from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_aside import ASIDE
+from bubblescope.record.integrations.torch_common import leave_out, leave_out_whole
 from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.called import Called
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
@@ -23,6 +24,7 @@ from bubblescope.record.integrations.torch_loop.models import (
     called_of,
     in_checkpoint,
     parts_of,
+    wrapped_in,
 )
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.integrations.torch_loop.reductions import Reducing
@@ -69,7 +71,8 @@ class Loop:
         number: Returns the number of the next node that this thread makes.
         modules: All modules that were made.
         compiler: Says whether what runs is compiled.
-        left_out: Code that Dynamo is not to compile where a graph breaks.
+        passing: Functions that only pass on what is called within what was compiled.
+        recording: Functions that record it there too.
     """
 
     # Until there is an optimizer, PyTorch may not have been imported as a whole.
@@ -84,7 +87,8 @@ class Loop:
         self.thread = 0
         self.compiler = Compiler()
         self.modules = Modules()
-        self.left_out: list[Any] = []
+        self.passing: list[Any] = []
+        self.recording: list[Any] = []
         self.inside: Any = _OUTSIDE
         self.outside: Any = _OUTSIDE
         self.intake = session.intake
@@ -146,10 +150,17 @@ class Loop:
             made: What is called in its place; itself if it was compiled in place.
         """
         try:
-            if any(one is model for one in self._there()):
+            if any(one is model for root in self._there() for one in (root, *wrapped_in(root))):
                 self._follow([made])
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
+
+    def within_compiled(self, eval_frame: Any) -> None:
+        """Record what is called between the graphs of what was compiled, if that can be."""
+        session = type(self._session)
+        ours = (Loop._said, Loop._fails, Loop._take_back, Modules.add)
+        if leave_out_whole(eval_frame, *ours, session.begin, session.end, session.abandon):
+            leave_out(eval_frame, Loop._run, *self.recording)
 
     def _there(self) -> list[Any]:
         return [model for reference in self._models if (model := reference()) is not None]
@@ -160,6 +171,9 @@ class Loop:
         new = [one for one in models if not self._follows(one)]
         for model in new:
             Called(model, self)
+            for inner in wrapped_in(model):
+                if not self._follows(inner):
+                    Called(inner, self, wrapper=model)
         there = {id(model): model for model in (*self._there(), *new)}
         self._models = list(map(weakref.ref, there.values()))
         self._reducing = Reducing.of(there.values())
@@ -231,9 +245,10 @@ class Loop:
 
     def _leave(self) -> None:
         """Follow nothing any more: the job turned out to use a framework's schedules."""
-        for model in self._there():
-            if isinstance(called := model._compiled_call_impl, Called):  # noqa: SLF001
-                called.leave()
+        for root in self._there():
+            for model in (root, *wrapped_in(root)):
+                if isinstance(called := model._compiled_call_impl, Called):  # noqa: SLF001
+                    called.leave()
         self._models.clear()
 
     def _enter(self, begins: Callable[[], bool] | None = None) -> bool:
@@ -361,7 +376,7 @@ class Loop:
                 self.inside is not None
                 or items is None
                 or thread() != self.thread
-                or (compiler.used and compiler.graphs())
+                or (compiler.used and compiler.compiles())
             ):
                 return otherwise(
                     tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
@@ -400,6 +415,7 @@ class Loop:
                 intake.relieve()
             return result
 
+        self.recording.append(call)
         return call
 
     def gradients(self, function: Any) -> Any:
@@ -412,7 +428,7 @@ class Loop:
             # Before there is an optimizer, nothing is recorded, and not all of PyTorch may be there.
             return (function if inside or not self.thread else recorded)(*args, **kwargs)
 
-        self.left_out.append(call.__code__)  # type: ignore[attr-defined]
+        self.passing.append(call)
         return call
 
     def _fails(self, work: Work | None) -> None:
@@ -470,6 +486,7 @@ class Loop:
                 return function(*args, **kwargs)
             return self._run(function, args, kwargs, said, first=first)
 
+        self.recording.append(call)
         return call
 
     def awaited(
@@ -615,10 +632,20 @@ class Loop:
             self._give_up()
         chunk = called.chunk
         if chunk is None:
-            chunk = called.chunk = self._free_chunk()
+            chunk = called.chunk = self._chunk_of(called)
         standing = self._standing
         stage = None if standing is None else standing.stage + chunk.number * standing.stages
         return chunk.due(stage), False
+
+    def _chunk_of(self, called: Called) -> Chunk:
+        """Return the chunk of a model that has none yet: that of its wrapper, or one of its own."""
+        wrapper: Any = called.wrapper()
+        outer = None if wrapper is None else wrapper._compiled_call_impl  # noqa: SLF001
+        if not isinstance(outer, Called):
+            return self._free_chunk()
+        chunk: Chunk = outer.chunk or self._free_chunk()
+        outer.chunk = chunk
+        return chunk
 
     def _free_chunk(self) -> Chunk:
         """Return the first chunk that is no model's; a job may train one after the other."""
