@@ -1149,6 +1149,62 @@ class TestOneProcess:
         for begin, end, *task in stamped(tmp_path / "out", said, "optimizer"):
             assert begin <= task[0] < task[1] <= end
 
+    def test_what_a_loop_in_a_thread_does_beside_its_passes(self, tmp_path):
+        """As Ray Train runs loops: not in the main thread."""
+        program = STAMPED + textwrap.dedent("""
+            import io, threading
+            def trained():
+                model = made()
+                optimizer = optimizer_of(model)
+                for _ in range(3):
+                    model(x).sum().backward()
+                    with stamped("gradient clipping"):
+                        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    with torch.no_grad(), stamped("evaluation"):
+                        model(x)
+                    with stamped("checkpoint"):
+                        torch.save(model.state_dict(), io.BytesIO())
+            for _ in range(2):  # one after the other
+                thread = threading.Thread(target=trained)
+                thread.start()
+                torch.save(1, io.BytesIO())  # of the main thread, which does not train
+                thread.join()
+        """)
+        timeline, said = train(tmp_path, program)
+        assert timeline.steps == list(range(6))
+        for name in ("gradient clipping", "evaluation", "checkpoint"):
+            for begin, end, *task in stamped(tmp_path / "out", said, name):
+                assert begin <= task[0] < task[1] <= end
+
+    def test_of_threads_that_train_at_once_one_is_recorded(self, tmp_path):
+        program = """
+            import threading
+            turn, done = threading.Barrier(2), []
+            def trained():
+                turn.wait()
+                model = made()
+                optimizer = optimizer_of(model)
+                for step in range(4):
+                    turn.wait()
+                    model(x).sum().backward()
+                    optimizer.step()
+                done.append(step)
+            both = [threading.Thread(target=trained) for _ in range(2)]
+            for thread in both:
+                thread.start()
+            for thread in both:
+                thread.join()
+            assert done == [3, 3]
+        """
+        done = recorded(tmp_path / "out", job(tmp_path, program))
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stderr.count("RuntimeWarning: the job trains in several threads at once") == 1
+        assert "the job trained 4 steps in other threads" in " ".join(done.stderr.split())
+        kinds = ("forward", "backward", "optimizer")
+        timeline = sources.load(tmp_path / "out")
+        assert counts(timeline) == {(step, kind): 1 for step in range(4) for kind in kinds}
+
     def test_what_is_wrapped_may_be_called_alone(self, tmp_path):
         """As in an evaluation of `model.module`, for which ranks need not wait for each other."""
         program = STAMPED + textwrap.dedent("""

@@ -48,6 +48,7 @@ class Steps:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._running: list[_Running] = []
+        self._elsewhere: weakref.WeakSet[Any] = weakref.WeakSet()
         self._heeding: list[Callable[[], None]] = []
         self._in_compiled: Callable[[], Any] = _nothing
         module = sys.modules["torch.optim.optimizer"]
@@ -68,9 +69,13 @@ class Steps:
         """Have this called after every step."""
         self._heeding.append(heed)
 
+    def leave(self, optimizer: Any) -> None:
+        """Do not record an optimizer of another thread than the one that is recorded."""
+        self._elsewhere.add(optimizer)
+
     def _before(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Begin a step; return the arguments that it is to have, if not these."""
-        if _compiling() or self._in_compiled() is not None:
+        if _compiling() or self._in_compiled() is not None or optimizer in self._elsewhere:
             return None
         self._begin(optimizer, [_OPTIMIZER])
         if kwargs.get("closure") is not None:
@@ -114,6 +119,8 @@ class Steps:
             self._in_compiled = asks
 
     def _begin(self, optimizer: Any, places: list[bytes]) -> None:
+        if optimizer in self._elsewhere:
+            return
         # One that runs already failed then. One that holds others is one task with them.
         while any(one.optimizer is optimizer for one in self._running):
             self._running.pop()
@@ -121,6 +128,9 @@ class Steps:
         self._running.append(_Running(optimizer, places, self._session.begin(places)))
 
     def _end(self, optimizer: Any) -> None:
+        if optimizer in self._elsewhere:
+            self._session.optimized_elsewhere()
+            return
         self._session.optimized(optimizer)
         if self._running:
             self._session.end(self._running.pop().begun)

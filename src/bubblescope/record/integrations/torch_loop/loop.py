@@ -14,7 +14,7 @@ from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of, place_of
 from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_aside import ASIDE
-from bubblescope.record.integrations.torch_common import leave_out, leave_out_whole
+from bubblescope.record.integrations.torch_common import Steps, leave_out, leave_out_whole
 from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.called import Called
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
@@ -56,7 +56,8 @@ def _called(function: Any, *args: Any, **kwargs: Any) -> Any:
 class Loop:
     """Follows a training loop.
 
-    Only the thread that made the first optimizer counts: others fetch data or compute gradients.
+    Only the thread that made the first optimizer counts, until it ends: others fetch data or compute
+    gradients, or train models of their own.
 
     Args:
         session: Records what is found.
@@ -85,6 +86,7 @@ class Loop:
         self._session = session
         self._torch = sys.modules["torch"]
         self.thread = 0
+        self._adopting = threading.Lock()
         self.compiler = Compiler()
         self.modules = Modules()
         self.passing: list[Any] = []
@@ -124,15 +126,11 @@ class Loop:
             return
         self._session.saw.add(OPTIMIZER)
         try:
-            if not self.thread:
-                self.thread = _thread()
-                self._tensor = self._torch.Tensor
-                self.origins = Origins(self._tensor)
-                self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
-                self.compiler.bind(self._torch)
-                with suppress(Exception):  # older versions may not tell who looks on
-                    apart(self._torch)
-                self._has_gradients = self._torch.is_grad_enabled
+            with self._adopting:
+                here = self._in_thread()
+            if not here:
+                self._session.shared(Steps).leave(optimizer)
+                return
             wanted = [one for group in optimizer.param_groups for one in group["params"]]
             known = {id(one) for model in self._there() for one in model.parameters()}
             if not known.issuperset(map(id, wanted)):  # some have an optimizer for each parameter
@@ -141,6 +139,23 @@ class Loop:
                 self._heed()
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
+
+    def _in_thread(self) -> bool:
+        """Say whether this is the thread that is followed: the first, until that has ended."""
+        if self.thread == _thread():
+            return True
+        if self.thread and self._session.thread.is_alive():
+            return False
+        self._tensor = self._torch.Tensor
+        self.origins = Origins(self._tensor)
+        self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
+        self.compiler.bind(self._torch)
+        with suppress(Exception):  # older versions may not tell who looks on
+            apart(self._torch)
+        self._has_gradients = self._torch.is_grad_enabled
+        self._session.thread = threading.current_thread()
+        self.thread = _thread()
+        return True
 
     def compiled(self, model: Any, made: Any) -> None:
         """Follow what a model that is followed has been compiled to.
