@@ -440,7 +440,8 @@ class Session:
     ) -> Function:
         """Return a function that does the same and is recorded as something beside the passes.
 
-        It is not in other threads than the one that trains, while `torch.compile` looks at it, and within another such function.
+        It is not in other threads than the one that trains, while `torch.compile` looks at it, and
+        within another such function.
 
         Args:
             function: What to record.
