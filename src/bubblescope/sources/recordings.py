@@ -439,8 +439,8 @@ def _lost_by_a_kill(header: Header, tasks: pl.DataFrame) -> str:
         most = ceil(PERIOD_S * 1e9 / length_ns) + 1
         steps = f" (up to {units.count(most, 'step')} of the usual length)"
     return (
-        f"what was running is missing, and what ended in its last {PERIOD_S:g} s may be{steps}: tasks "
-        "are written that often"
+        f"what was running is missing, and what ended in its last quarter of a second may be{steps}: "
+        "tasks are written that often"
     )
 
 
