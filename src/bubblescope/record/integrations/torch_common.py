@@ -75,7 +75,7 @@ class Steps:
 
     def _before(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Begin a step; return the arguments that it is to have, if not these."""
-        if _compiling() or self._in_compiled() is not None or optimizer in self._elsewhere:
+        if compiling() or self._in_compiled() is not None or optimizer in self._elsewhere:
             return None
         self._begin(optimizer, [_OPTIMIZER])
         if kwargs.get("closure") is not None:
@@ -85,7 +85,7 @@ class Steps:
         return None
 
     def _after(self, optimizer: Any, *_: Any) -> None:
-        if not _compiling() and self._in_compiled() is None:
+        if not compiling() and self._in_compiled() is None:
             self._end(optimizer)
 
     def _notice(self, kind: Any) -> None:
@@ -99,7 +99,7 @@ class Steps:
 
         @functools.wraps(theirs)
         def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if _compiling() or self._in_compiled() is None:
+            if compiling() or self._in_compiled() is None:
                 return theirs(optimizer, *args, **kwargs)
             # What a closure computes cannot be told from the optimizer's own work.
             begin(optimizer, [] if args or kwargs else [_OPTIMIZER])
@@ -115,7 +115,7 @@ class Steps:
         asks = in_compiled(sys.modules["torch"])
         if asks is not None and leave_out_whole(eval_frame, Steps._begin, Steps._end):
             # All that `noticed` returns have one code.
-            leave_out(eval_frame, self.noticed(_compiling), _compiling)
+            leave_out(eval_frame, self.noticed(compiling), compiling)
             self._in_compiled = asks
 
     def _begin(self, optimizer: Any, places: list[bytes]) -> None:
@@ -177,7 +177,7 @@ def optimizer(module: ModuleType, session: Session) -> None:
     @functools.wraps(zero)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
         # Some jobs measure passes alone: gradients that are thrown away end a step as well.
-        if not _compiling():
+        if not compiling():
             session.rounds.optimized()
         zero(self, *args, **kwargs)
 
@@ -236,7 +236,7 @@ def made_before(module: ModuleType) -> list[Any]:
     return [one for one in gc.get_objects() if issubclass(type(one), module.Optimizer)]
 
 
-def _compiling() -> bool:
+def compiling() -> bool:
     """Say whether what runs is being compiled: with hooks in it, which would break its graph."""
     return bool(sys.modules["torch"].compiler.is_compiling())
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of, place_of
-from bubblescope.record.integrations.receipts import awaited
+from bubblescope.record.integrations.receipts import awaited, recording
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_common import Steps, leave_out, leave_out_whole
 from bubblescope.record.integrations.torch_groups import groups_of
@@ -180,9 +180,13 @@ class Loop:
     def within_compiled(self, eval_frame: Any) -> None:
         """Record what is called between the graphs of what was compiled, if that can be."""
         session = type(self._session)
-        ours = (Loop._said, Loop._fails, Loop._take_back, Modules.add)
-        if leave_out_whole(eval_frame, *ours, session.begin, session.end, session.abandon):
-            leave_out(eval_frame, Loop._run, *self.recording)
+        ours = (
+            *(Loop._said, Loop._fails, Loop._take_back, Modules.add),
+            *(Loop._in_pass, Loop._await_collective, recording(_called)),
+            *(session.begin, session.end, session.abandon),
+        )
+        if leave_out_whole(eval_frame, *ours):
+            leave_out(eval_frame, Loop._run, Loop._collect_in_pass, *self.recording)
 
     def _there(self) -> list[Any]:
         return [model for reference in self._models if (model := reference()) is not None]
