@@ -1,7 +1,7 @@
 // The strip above the lanes: steps, and time since the first task.
 
 import { firstEndingAfter, type Head, type Step } from "./data";
-import { inSight } from "./journey";
+import { zeroOf } from "./journey";
 import { resize } from "./paint";
 import type { Theme } from "./theme";
 import { rateRight } from "./titles";
@@ -94,7 +94,7 @@ export class Ruler {
   private ticks(context: CanvasRenderingContext2D, view: View, left: number, theme: Theme): void {
     const spacing = roundStep(TICK_SPACING / view.scale);
     context.fillStyle = theme.dim;
-    const zero = inSight(this.head, view)?.start ?? 0; // within a step time counts from its start
+    const zero = zeroOf(this.head, view);
     for (let at = zero + Math.ceil((view.start - zero) / spacing) * spacing; at <= view.end; at += spacing) {
       const x = left + view.x(at);
       context.fillRect(x, RULER - 5, 1, 5);

@@ -4,6 +4,7 @@ import type { App } from "./app";
 import { firstEndingAfter, type Row } from "./data";
 import { button, element } from "./dom";
 import { short } from "./label";
+import { zeroOf } from "./journey";
 import { within } from "./layout";
 import { duration } from "./units";
 import { nameOf, t } from "./words";
@@ -14,6 +15,7 @@ const MOST = 200; // lines
 export function inSight(app: App): HTMLElement {
   const { head, data, view, plan, scroll } = app;
   const { tasks } = data;
+  const zero = zeroOf(head, view);
   const rows = within(plan.places, scroll.scrollTop, scroll.scrollTop + scroll.clientHeight).map(({ row }) => row);
   const lines: HTMLElement[] = [];
   let count = 0;
@@ -51,7 +53,7 @@ export function inSight(app: App): HTMLElement {
       element("th", { scope: "row" }, String(head.ranks[row.rank]!.rank)),
       element("td", {}, nameOf(row.lane)),
       element("td", {}, show),
-      element("td", { class: "number" }, duration(tasks.start[task]!)),
+      element("td", { class: "number" }, duration(tasks.start[task]! - zero)),
       element("td", { class: "number" }, duration(tasks.end[task]! - tasks.start[task]!)),
     );
   }
