@@ -191,6 +191,7 @@ export class App {
       left: this.left,
       selected: state.selected,
       found: this.finding.marked,
+      foundGaps: this.finding.markedGaps,
       arrows: this.selection.arrowsShown(top),
     };
     const more = this.painter.draw(view, top, plan, shown, budget);

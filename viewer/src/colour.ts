@@ -1,7 +1,7 @@
 // Which colour each block has: by what it is, or by something that is known of it.
 
 import { changeOf, signed } from "./against";
-import { usualLength, type Data, type Head, type Lane, type Numbers, type Tasks } from "./data";
+import { HALVES, PAIR, usualLength, type Data, type Head, type Lane, type Numbers, type Tasks } from "./data";
 import { inkOn, lineOn } from "./light";
 import { blend } from "./raster";
 import { duration } from "./units";
@@ -86,9 +86,9 @@ function byKind(head: Head, { kind }: Tasks, dark: boolean): Scheme {
   const shades = head.kinds.map((one) => (dark ? one.dark : one));
   const used = new Set<number>(kind);
   // Of a run of which only a part is here, also those of which no task is loaded now.
-  if (head.served) head.kinds.forEach(({ spent }, index) => spent > 0 && used.add(index));
+  if (head.served) head.kinds.forEach((one, index) => one.spent + one.beside > 0 && used.add(index));
   const of = (name: string): number => head.kinds.findIndex((one) => one.name === name);
-  const [pair, forward, backward] = [of("forward_backward"), of("forward"), of("backward")];
+  const [pair, forward, backward] = [of(PAIR), ...HALVES.map(of)] as [number, number, number];
   const legend = head.kinds.flatMap(({ name }, index): [string, string][] =>
     used.has(index) && index !== pair ? [[shades[index]!.fill, nameOf(name)]] : [],
   );
@@ -222,16 +222,22 @@ function byCause({ kind }: Tasks): Scheme {
   return inked({ codes, below: codes, fills: [GREY], legend: [[GREY, t("busy")]], wholeGaps: true });
 }
 
+/** A colour as it is of what was not found. */
+export function pale(fill: string, ground: string): string {
+  return blend(fill, ground, 0.18);
+}
+
 /** The same scheme with all tasks but those found pale. */
 export function dimmed(scheme: Scheme, found: Uint8Array, ground: string): Scheme {
   const count = scheme.fills.length;
-  const pale = (codes: Numbers): Numbers => Uint8Array.from(codes, (code, task) => (found[task] ? code : code + count));
-  const codes = pale(scheme.codes);
+  const coded = (codes: Numbers): Numbers =>
+    Uint8Array.from(codes, (code, task) => (found[task] ? code : code + count));
+  const codes = coded(scheme.codes);
   return {
     ...scheme,
     codes,
-    below: scheme.below === scheme.codes ? codes : pale(scheme.below),
-    fills: [...scheme.fills, ...scheme.fills.map((fill) => blend(fill, ground, 0.18))],
+    below: scheme.below === scheme.codes ? codes : coded(scheme.below),
+    fills: [...scheme.fills, ...scheme.fills.map((fill) => pale(fill, ground))],
     inks: [...scheme.inks, ...scheme.inks.map(() => "#808080")],
     edges: [...scheme.edges, ...scheme.edges.map((edge) => blend(edge, ground, 0.3))],
   };

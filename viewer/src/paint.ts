@@ -149,7 +149,7 @@ export class Painter {
     budget: number,
   ): boolean {
     const { raster, data } = this;
-    const { scheme, theme, causes, phases, pale, figure } = shown;
+    const { scheme, theme, causes, foundGaps, phases, pale, figure } = shown;
     const lane = this.lanes.painter(raster, data, shown, grid, top);
     const strips: Strip[] = places.map((place) => ({
       top: place.top - top,
@@ -160,7 +160,7 @@ export class Painter {
       for (const place of unfolded) strips.push({ top: place.top - top, paint: (stretch) => kernel(place, stretch) });
       strips.sort((one, other) => one.top - other.top);
     }
-    const depends = [data, scheme, theme, causes, phases, pale, figure];
+    const depends = [data, scheme, theme, causes, foundGaps, phases, pale, figure];
     const frame = { width, height, ratio: grid.ratio, ground: packed(theme.page), top, layout, depends };
     return this.progress.paint(strips, frame, grid, performance.now() + budget);
   }
