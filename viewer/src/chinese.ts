@@ -35,6 +35,7 @@ export const CHINESE = {
   "{sentence}.": "{sentence}。",
   "all ranks": "所有 rank",
   idle: "空闲",
+  "idle, all steps": "空闲（所有步）",
   busy: "忙碌",
   none: "无",
   rank: "rank",
@@ -111,6 +112,11 @@ export const CHINESE = {
   "as it ran": "实际运行",
   "; below: rank {rank}, which should be like it": "；下方：rank {rank}，本应与它一致",
   "the last rank stays": "最后一个 rank 不能隐藏",
+  "no two ranks hold the same": "没有两个 rank 持有相同的阶段",
+  "1 rank hidden · show": "隐藏了 1 个 rank · 显示",
+  "{count} ranks hidden · show": "隐藏了 {count} 个 rank · 显示",
+  "0 to {most}": "0 至 {most}",
+  "{name}: {value} of at most {most}": "{name}：{value}，最大 {most}",
   "no rank has forwards or backwards to tell by": "没有前向或反向，无法判断各 rank 是否一致",
   "the traces hold no kernels": "跟踪数据里没有核函数",
   "select a task, or point at a rank": "请选中一个任务，或者指向一个 rank",
@@ -290,7 +296,6 @@ export const CHINESE = {
   // Titles, and what stands on the lanes.
   "{name}, up to {most}": "{name}，最大 {most}",
   "clock ±{time} against the first host": "时钟与第一台主机相差 ±{time}",
-  "mean of {count}": "{count} 个平均",
   "{title}: click to fold": "{title}：单击折叠",
   "{title}: click to see the rank": "{title}：单击查看该 rank",
   "{title}: mean of {count} ranks; click to see each": "{title}：{count} 个 rank 的平均；单击逐个查看",
@@ -372,6 +377,7 @@ export const CHINESE = {
   takes: "时长",
   "Tasks in sight": "视野内的任务",
   "Tasks in sight, the first {shown} of {count}: zoom in": "视野内的任务，{count} 个中的前 {shown} 个，请放大",
+  "sort by this, or the other way round": "按此列排序，再点则反向",
   "select it": "选中它",
 
   // The controls.

@@ -17,6 +17,7 @@ import { sumOf, type Sum } from "./sums";
 import type { Theme } from "./theme";
 import {
   drawCaption,
+  drawCounter,
   drawDevice,
   drawFold,
   drawHeading,
@@ -288,11 +289,13 @@ export class Painter {
     }
     for (const place of within(plan.kernels, top, top + height))
       drawStream(context, this.head, place, place.top - top, left, theme);
+    for (const curve of within(plan.curves, top, top + height))
+      drawCounter(context, this.head, curve, curve.top - top, left, theme);
     let labelled = -Infinity;
     for (const fold of within(plan.folds, top, top + height)) {
       if (fold.title === "" || fold.top - labelled < TIGHT) continue;
       labelled = fold.top;
-      drawFold(context, fold, fold.top - top, left, width, theme);
+      drawFold(context, this.head, fold, fold.top - top, left, width, theme);
     }
     for (const heading of within(plan.headings, top, top + height))
       drawHeading(context, heading, heading.top - top, left, width, theme);

@@ -28,19 +28,24 @@ const { head, data } = made({
 });
 
 /** The columns of a table of what is in sight. */
-function lines(start: number, end: number): string[][] {
+function lines(start: number, end: number, sorted = ""): string[][] {
   const view = new View(2000);
   view.width = 100;
   view.set(start, end);
   const plan = layout(head, arrangement(head));
   const table = inSight({ head, data, view, plan, scroll: { scrollTop: 0, clientHeight: 400 } } as unknown as App);
+  if (sorted !== "") [...table.querySelectorAll<HTMLElement>("th button")].find((one) => one.textContent === sorted)!.click();
   return [...table.querySelectorAll("tbody tr")].map((line) => [...line.children].map((one) => one.textContent));
 }
 
 test("within a step, tasks begin after its start, as the axis says", () => {
-  expect(lines(1000, 2000).map((line) => line.slice(-2))).toEqual([
+  expect(lines(1000, 2000).map((line) => line.slice(3, 5))).toEqual([
     ["0 ns", "100 ns"],
     ["200 ns", "50 ns"],
   ]);
-  expect(lines(0, 2000).map((line) => line.at(-2))).toEqual(["0 ns", "1.000 µs", "1.200 µs"]);
+  expect(lines(0, 2000).map((line) => line[3])).toEqual(["0 ns", "1.000 µs", "1.200 µs"]);
+});
+
+test("a click on a heading sorts by its column", () => {
+  expect(lines(0, 2000, "takes").map((line) => line[4])).toEqual(["50 ns", "100 ns", "100 ns"]);
 });
