@@ -99,7 +99,7 @@ function byKind(head: Head, { kind }: Tasks, dark: boolean): Scheme {
     wholeGaps: false,
   };
   if (!used.has(pair)) return { ...scheme, codes: kind, below: kind, legend };
-  const half = (code: number): Numbers => Uint8Array.from(kind, (one) => (one === pair ? code : one));
+  const half = (code: number): Numbers => coded(kind, (one) => (one === pair ? code : one));
   for (const index of [backward, forward]) {
     const entry: [string, string] = [shades[index]!.fill, nameOf(head.kinds[index]!.name)];
     if (!used.has(index)) legend.unshift(entry);
@@ -113,10 +113,8 @@ function byMicrobatch({ microbatches }: Head, { microbatch, pair }: Tasks): Sche
   const steps = Math.min(most + 1, 64);
   const fills = Array.from({ length: steps }, (_, index) => along(VIRIDIS, steps > 1 ? index / (steps - 1) : 0));
   const code = (value: number): number => (value < 0 ? steps : Math.round(Math.min(value / most, 1) * (steps - 1)));
-  const codes = Uint8Array.from(microbatch, code);
-  const below = anyKnown(pair)
-    ? Uint8Array.from(pair, (value, task) => (value < 0 ? codes[task]! : code(value)))
-    : codes;
+  const codes = coded(microbatch, code);
+  const below = anyKnown(pair) ? coded(pair, (value, task) => (value < 0 ? codes[task]! : code(value))) : codes;
   const told = new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * most)));
   const legend = [...told].map((value): [string, string] => [fills[code(value)]!, String(value)]);
   return inked({ codes, below, fills: [...fills, GREY], legend, wholeGaps: false });
@@ -124,9 +122,9 @@ function byMicrobatch({ microbatches }: Head, { microbatch, pair }: Tasks): Sche
 
 function byChunk({ chunks }: Head, { chunk, pairChunk }: Tasks): Scheme {
   const code = (value: number): number => (value < 0 ? CHUNKS.length : value % CHUNKS.length);
-  const codes = Uint8Array.from(chunk, code);
+  const codes = coded(chunk, code);
   const below = anyKnown(pairChunk)
-    ? Uint8Array.from(pairChunk, (value, task) => (value < 0 ? codes[task]! : code(value)))
+    ? coded(pairChunk, (value, task) => (value < 0 ? codes[task]! : code(value)))
     : codes;
   const legend = CHUNKS.slice(0, chunks).map((fill, index): [string, string] => [
     fill,
@@ -230,13 +228,12 @@ export function pale(fill: string, ground: string): string {
 /** The same scheme with all tasks but those found pale. */
 export function dimmed(scheme: Scheme, found: Uint8Array, ground: string): Scheme {
   const count = scheme.fills.length;
-  const coded = (codes: Numbers): Numbers =>
-    Uint8Array.from(codes, (code, task) => (found[task] ? code : code + count));
-  const codes = coded(scheme.codes);
+  const apart = (codes: Numbers): Numbers => coded(codes, (code, task) => (found[task] ? code : code + count));
+  const codes = apart(scheme.codes);
   return {
     ...scheme,
     codes,
-    below: scheme.below === scheme.codes ? codes : coded(scheme.below),
+    below: scheme.below === scheme.codes ? codes : apart(scheme.below),
     fills: [...scheme.fills, ...scheme.fills.map((fill) => pale(fill, ground))],
     inks: [...scheme.inks, ...scheme.inks.map(() => "#808080")],
     edges: [...scheme.edges, ...scheme.edges.map((edge) => blend(edge, ground, 0.3))],
@@ -257,6 +254,13 @@ function greatest(values: Numbers): number {
   let most = -1;
   for (const value of values) if (value > most) most = value;
   return most;
+}
+
+/** A code for each value: what `Uint8Array.from` does, many times as fast, which counts where there are a million. */
+export function coded(values: Numbers, code: (value: number, index: number) => number): Uint8Array {
+  const codes = new Uint8Array(values.length);
+  for (let index = 0; index < codes.length; index++) codes[index] = code(values[index]!, index);
+  return codes;
 }
 
 function anyKnown(values: Numbers): boolean {

@@ -2,7 +2,7 @@
 // below them why there is none.
 
 import { inksOf, Layer, type Grid, type Inks, type Stretch } from "./area";
-import { pale, type Scheme } from "./colour";
+import { coded, pale, type Scheme } from "./colour";
 import type { Data, Head } from "./data";
 import type { Place } from "./layout";
 import { hatch, type Hatch } from "./pattern";
@@ -199,7 +199,7 @@ function layersOf({ causes }: Head, { tasks, gaps }: Data, { scheme, theme, figu
   const colours = [...own, ...own.map((fill) => pale(fill, theme.idle))];
   const gapInks = inksOf(colours, colours, null);
   const codeOf = (cause: number, gap: number): number => (foundGaps![gap] ? cause : cause + causes.length);
-  const gapCodes = foundGaps ? Uint8Array.from(gaps.cause, codeOf) : gaps.cause;
+  const gapCodes = foundGaps ? coded(gaps.cause, codeOf) : gaps.cause;
   return {
     plain: blocks((colour) => colour),
     pale: blocks((colour) => veiled(colour, theme)),
