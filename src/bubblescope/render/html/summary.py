@@ -95,7 +95,10 @@ def summary(view: View, overview: Overview, ranks: pl.DataFrame, origin_ns: int)
             **{name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS}
         ),
         "definitions": DEFINITIONS,
-        "facts": [cut(fact, _FACT) for fact in counted(timeline, overview)],
+        "facts": [
+            cut(fact, _FACT)
+            for fact in counted(timeline, overview, of_devices=view.devices is not None)
+        ],
         "schedule": what_schedule(known.recognition).plain if known.recognition else None,
         "departures": _departures(known),
         "inferred": _inferred(run),
