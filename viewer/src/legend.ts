@@ -66,10 +66,8 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
 /** The kinds of compute lanes, and those that are only in the lanes beside them. */
 function kinds(head: Head, told: Told, find: (query: string) => void): HTMLElement[] {
   const { scheme, query } = told;
-  const row = (mark: HTMLElement, { name, spent, beside }: Kind): HTMLElement => {
-    const time = spent || beside;
-    return choice(mark, nameOf(name), time ? [brief(time)] : [], `kind:${name}`, query, find);
-  };
+  const row = (mark: HTMLElement, { name, spent, beside }: Kind): HTMLElement =>
+    choice(mark, nameOf(name), [brief(spent || beside)], `kind:${name}`, query, find);
   const shown = scheme.legend.flatMap(([fill, text]) => {
     const kind = head.kinds.find(({ name }) => nameOf(name) === text);
     return kind ? [{ kind, made: row(blockOf(fill, told), kind) }] : [];

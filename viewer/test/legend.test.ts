@@ -25,7 +25,7 @@ test("pairs of a forward and a backward are an entry too", () => {
   const pair = { start: 0, end: 10, kind: "forward_backward", microbatch: 1, pair: 0 };
   const head = { kinds: times({ forward: [2e6, 0], forward_backward: [9e6, 0] }) };
   const rows = [{ rank: 0, tasks: [pair, { start: 10, end: 12 }] }];
-  expect(said({ rows, head })).toEqual([["Busy", "forward backward9.00 ms", "backward", "forward2.00 ms"]]);
+  expect(said({ rows, head })).toEqual([["Busy", "forward backward9.00 ms", "backward0 ns", "forward2.00 ms"]]);
 });
 
 test("what is in the lanes beside the compute lane stands apart, with its time", () => {
