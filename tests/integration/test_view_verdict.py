@@ -81,6 +81,19 @@ def test_a_click_on_a_sentence_shows_its_evidence(opened):
     assert page.evaluate("window.bubblescope.app.finding.what") == "gap"
 
 
+def test_a_click_on_a_sentence_that_nothing_in_the_lanes_shows_opens_the_summary(opened, tmp_path):
+    page = opened(bubblescope.load(kineto(make(Mode(), 3), tmp_path)).timeline)
+    assert all(
+        one["task"] is None and one["cause"] is None
+        for one in page.evaluate("window.bubblescope.app.head.verdict.remedies")
+    )
+    headline = page.locator(".remedy b").first.inner_text()
+    page.locator(".remedy").first.click()
+    said = page.locator(".summary article").first
+    assert headline in said.inner_text()
+    assert said.locator("button").count() == 0  # it would lead nowhere
+
+
 def test_a_page_opens_with_the_step_of_median_length(opened):
     timeline = job(np.random.default_rng(8), jitter=0.3).play()
     spans = timeline.tasks.group_by("step").agg(pl.min("start_ns"), pl.max("end_ns")).sort("step")

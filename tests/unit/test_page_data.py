@@ -16,11 +16,13 @@ from click.testing import CliRunner
 
 from bubblescope import Timeline
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.overview import Overview
 from bubblescope.analysis.pipeline_phase import phases
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
 from bubblescope.facade import write
+from bubblescope.model import units
 from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.provenance import Run
@@ -30,6 +32,7 @@ from bubblescope.render.html.data import Outline, PageData
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.layout import ordered_ranks
+from bubblescope.render.wording import counted
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
 from bubblescope.schedules.zb_auto import Times
@@ -208,6 +211,18 @@ def test_spread_is_that_of_plain_quantiles(timeline):
     assert sum(found.values()) == len(tasks)
     order = [(kind, stage is None, stage or 0) for kind, stage in found]
     assert order == sorted(order)
+
+
+def test_a_run_of_devices_is_said_to_be_as_long_as_its_steps(tmp_path):
+    """The last may go on after the last task."""
+    timeline = load(kineto(make(Mode(), 3), tmp_path))
+    overview = Overview.of(timeline)
+    ends = pl.col("end_ns") + pl.when(pl.col("step") == pl.col("step").max()).then(5_000_000)
+    steps = overview.device_steps.with_columns(end_ns=pl.coalesce(ends, "end_ns"))
+    longer = msgspec.structs.replace(overview, device_steps=steps)
+    length_ns = steps["end_ns"].max() - min(steps["start_ns"].min(), timeline.start_ns)
+    assert units.duration(length_ns) in counted(timeline, longer, of_devices=True)
+    assert units.duration(timeline.duration_ns) in counted(timeline, longer, of_devices=False)
 
 
 def test_ranks_have_their_coordinates():

@@ -5,7 +5,7 @@ import { Arranging } from "./arranging";
 import { dimmed, scheme, type Scheme } from "./colour";
 import { type Columns, type Data, type Head, type Row } from "./data";
 import { differences } from "./difference";
-import { element } from "./dom";
+import { button, element } from "./dom";
 import { Finding } from "./finding";
 import { gridOf } from "./grid";
 import { help } from "./help";
@@ -62,6 +62,7 @@ export class App {
   private readonly page = element("div", { class: "page" });
   private readonly stage: HTMLElement;
   private readonly idle = element("p", { class: "idle", role: "status" });
+  private readonly hidden = button("", t("show every rank"), () => this.arranging.arrange({ hidden: new Set() }));
   readonly pane = new Pane(() => this.docked());
   readonly keys = help();
   private readonly legend = element("aside", { class: "legend", "aria-label": t("legend") });
@@ -97,7 +98,8 @@ export class App {
       t("Timeline of {count} ranks. Press ? for keys.", { count: head.ranks.length }),
     );
     this.canvas.setAttribute("aria-description", told(head));
-    this.stage = element("div", { class: "stage" }, this.canvas, this.over, this.idle);
+    this.stage = element("div", { class: "stage" }, this.canvas, this.over, this.idle, this.hidden);
+    this.hidden.className = "hidden-ranks";
     this.page.append(this.stage);
     this.scroll = element("main", {}, this.page);
     this.toolbar = new Toolbar(this);
@@ -191,6 +193,7 @@ export class App {
       left: this.left,
       selected: state.selected,
       found: this.finding.marked,
+      foundGaps: this.finding.markedGaps,
       arrows: this.selection.arrowsShown(top),
     };
     const more = this.painter.draw(view, top, plan, shown, budget);
@@ -312,6 +315,10 @@ export class App {
   refresh(): void {
     const { state, head, colours } = this;
     this.legend.hidden = !state.legend;
+    const { size } = state.arranged.hidden;
+    this.hidden.hidden = size === 0;
+    this.hidden.textContent =
+      size === 1 ? t("1 rank hidden · show") : t("{count} ranks hidden · show", { count: size });
     const byKind = state.mode === "kind";
     const told = {
       scheme: this.plain,

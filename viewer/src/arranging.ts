@@ -3,7 +3,7 @@
 import type { App } from "./app";
 import { modes } from "./colour";
 import type { Head, OverlayLane } from "./data";
-import { foldedAtFirst, groupingAtFirst } from "./folding";
+import { foldable, foldedAtFirst, groupingAtFirst } from "./folding";
 import {
   bandOf,
   GROUPINGS,
@@ -48,6 +48,7 @@ export class Arranging {
   toggleFolding(): void {
     const { head, state } = this.app;
     if (!head.standings.length) return this.app.toolbar.say(t("no rank has forwards or backwards to tell by"), true);
+    if (!foldable(head)) return this.app.toolbar.say(t("no two ranks hold the same"), true);
     const folding = state.arranged.grouping === "standing";
     const without = groupingAtFirst({ ...head, standings: [] });
     this.group(folding ? without : "standing");
@@ -106,9 +107,10 @@ export class Arranging {
     this.arrange({ extras });
   }
 
+  /** Show all that could have been, or where all is shown, none of it. */
   toggleOverlays(): void {
     const { extras } = this.app.state.arranged;
-    const on = !imagined(this.app.head).some((lane) => extras.has(lane));
+    const on = !allImagined(this.app.head, extras);
     const rest = [...extras].filter((extra) => extra !== "ideal" && extra !== "whatif");
     this.arrange({ extras: new Set<Extra>(on ? [...rest, "ideal", "whatif"] : rest) });
   }
@@ -185,6 +187,11 @@ export class Arranging {
 
 function following<T>(choices: readonly T[], current: T): T {
   return choices[(choices.indexOf(current) + 1) % choices.length]!;
+}
+
+/** Whether all lanes of what could have been are shown. */
+export function allImagined(head: Head, extras: ReadonlySet<Extra>): boolean {
+  return imagined(head).every((lane) => extras.has(lane));
 }
 
 /** Lanes of what could have been, which another run is not. */

@@ -15,6 +15,10 @@ import {
 
 export type * from "./schema";
 
+/** The kind of a forward and a backward that run as one task, and what the halves of its block are. */
+export const PAIR = "forward_backward" as const;
+export const HALVES = ["forward", "backward"] as const;
+
 /** The parallel dimensions, in the order in which a rank's coordinates are listed. */
 const DIMENSIONS = ["pp", "dp", "tp", "cp", "ep", "etp", "edp"] as const;
 

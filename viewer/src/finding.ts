@@ -1,6 +1,7 @@
 // The search that is on: what it found, and the way through it.
 
 import type { App } from "./app";
+import type { Part, Spans } from "./data";
 import { find, type Matches } from "./matching";
 import { asked, QueryError } from "./search";
 import type { Loader } from "./served";
@@ -10,6 +11,7 @@ export class Finding {
   what: Matches["what"] = "task";
   found: Matches["items"] = new Int32Array(); // items, or where only a part of the run is here, their numbers in it
   marked: Uint8Array | null = null; // of the tasks that are here, those that were found
+  markedGaps: Uint8Array | null = null; // the same of idle time; null where none was looked for
   query = "";
   private foundAt = -1;
   private within = ""; // of what it was, if not of all of the run
@@ -66,16 +68,23 @@ export class Finding {
     this.app.toolbar.say(error.message, true);
   }
 
-  /** Mark those of the tasks that are here that were found; where idle time was, it stands out from all tasks. */
+  /** Mark those of the tasks or of the idle time here that were found; idle time stands out from all tasks too. */
   mark(): void {
-    const { id, kind } = this.app.data.tasks;
-    this.marked = this.found.length ? new Uint8Array(kind.length) : null;
-    if (this.marked && this.what === "task") {
-      const wanted = id ? new Set(this.found) : null;
-      if (wanted) id!.forEach((number, task) => (this.marked![task] = wanted.has(number) ? 1 : 0));
-      else for (const task of this.found) this.marked[task] = 1;
-    }
+    const { tasks, gaps } = this.app.data;
+    const some = this.found.length > 0;
+    const ofTasks = this.what === "task";
+    this.marked = !some ? null : ofTasks ? this.foundAmong(tasks) : new Uint8Array(tasks.start.length);
+    this.markedGaps = !some || ofTasks ? null : this.foundAmong(gaps);
     this.app.rescheme();
+  }
+
+  private foundAmong({ start, id }: Spans & Part): Uint8Array {
+    const marked = new Uint8Array(start.length);
+    if (id) {
+      const wanted = new Set<number>(this.found);
+      id.forEach((number, index) => (marked[index] = wanted.has(number) ? 1 : 0));
+    } else for (const index of this.found) marked[index] = 1;
+    return marked;
   }
 
   nextFound(direction: 1 | -1): void {

@@ -23,10 +23,15 @@ export function foldedAtFirst(grouping: Grouping): ReadonlySet<string> {
  * How ranks are gathered when a page opens: so many as no screen has room for, by what is odd about them,
  * unless there is nothing odd and no two that do the same.
  */
-export function groupingAtFirst({ ranks, standings }: Head): Grouping {
-  const folds = standings.some(({ name }) => name !== "alike") || new Set(ranks.map(heldBy)).size < ranks.length;
-  if (ranks.length >= FOLDED_FROM && standings.length && folds) return "standing";
-  return new Set(ranks.map(({ host }) => host)).size > 1 ? "host" : "none";
+export function groupingAtFirst(head: Head): Grouping {
+  if (head.ranks.length >= FOLDED_FROM && foldable(head)) return "standing";
+  return new Set(head.ranks.map(({ host }) => host)).size > 1 ? "host" : "none";
+}
+
+/** Whether ranks are told apart, and any is odd or waits, or does the same as another. */
+export function foldable({ ranks, standings }: Pick<Head, "ranks" | "standings">): boolean {
+  if (!standings.length) return false;
+  return standings.some(({ name }) => name !== "alike") || new Set(ranks.map(heldBy)).size < ranks.length;
 }
 
 /** The stages of a rank, as a word. */

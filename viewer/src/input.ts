@@ -2,6 +2,7 @@ import { hasCauses } from "./data";
 // Pointer, wheel and keys.
 
 import type { App } from "./app";
+import { curveTooltip } from "./curves";
 import { firstBelow, foldAt, moved, type Item } from "./layout";
 import { kernelTooltip } from "./kernels";
 import { long } from "./label";
@@ -202,7 +203,10 @@ function lanes(app: App): void {
     const fold = found ? undefined : foldAt(app.plan, y);
     const folding = titled && unfoldable(app, event.offsetX, event.offsetY) !== null;
     canvas.style.cursor = folding || fold?.key ? "pointer" : titled ? "grab" : found ? "pointer" : "default";
-    const text = mixed ?? (found ? said(found) : fold?.key ? foldTooltip(fold) : "");
+    const curve = titled
+      ? null
+      : curveTooltip(app.head, app.data.samples, app.plan.curves, view.time(event.offsetX - app.left), y);
+    const text = curve ?? mixed ?? (found ? said(found) : fold?.key ? foldTooltip(fold) : "");
     tip.hidden = text === "";
     if (text === "") return;
     tip.textContent = text;

@@ -100,6 +100,11 @@ export class Journey {
   }
 }
 
+/** From when time counts: within a step from its start. */
+export function zeroOf(head: Head, view: View): number {
+  return inSight(head, view)?.start ?? 0;
+}
+
 const MOSTLY = 1.4; // times as much as a step may be in sight for it to be the one
 
 /** The step that is in sight, if it is one. */

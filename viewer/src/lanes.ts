@@ -2,7 +2,7 @@
 // below them why there is none.
 
 import { inksOf, Layer, type Grid, type Inks, type Stretch } from "./area";
-import type { Scheme } from "./colour";
+import { coded, pale, type Scheme } from "./colour";
 import type { Data, Head } from "./data";
 import type { Place } from "./layout";
 import { hatch, type Hatch } from "./pattern";
@@ -25,6 +25,7 @@ export function veiled(colour: string, theme: Theme): string {
 export interface Look {
   scheme: Scheme;
   causes: boolean;
+  foundGaps: Uint8Array | null; // those of the gaps that a search is about: all others are pale
   phases: boolean;
   pale: boolean; // what did not happen
   figure: boolean; // the look of papers, whose blocks have lines of their own
@@ -50,13 +51,14 @@ export class LanePainter {
     data: Data,
   ) {
     this.phasesOf = extents(data.phases.rank, head.ranks.length);
-    this.patterns = head.causes.map(({ pattern }) => pattern);
+    const patterns = head.causes.map(({ pattern }) => pattern);
+    this.patterns = [...patterns, ...patterns]; // of those that were found, and of all others
     for (const one of head.unrecorded) (this.missing[one.rank] ??= []).push(one);
   }
 
   /** Return what paints a stretch of a lane. @param top of the page, to which it is scrolled */
   painter(raster: Raster, data: Data, look: Look, grid: Grid, top: number): (place: Place, stretch: Stretch) => void {
-    const of = [data, look.scheme, look.theme, look.figure];
+    const of = [data, look.scheme, look.theme, look.figure, look.foundGaps];
     if (!of.every((value, at) => value === this.made[at])) this.layers = layersOf(this.head, data, look);
     this.made = of;
     if (this.lines.line.length !== grid.columns) this.lines = linesOf(grid.columns);
@@ -186,19 +188,22 @@ interface At {
 
 type Layers = ReturnType<typeof layersOf>;
 
-function layersOf({ causes }: Head, { tasks, gaps }: Data, { scheme, theme, figure }: Look) {
+function layersOf({ causes }: Head, { tasks, gaps }: Data, { scheme, theme, figure, foundGaps }: Look) {
   const { fills, edges, codes, below } = scheme;
   const blocks = (tint: (colour: string) => string) => {
     const inks = inksOf(fills.map(tint), (figure ? fills : edges).map(tint), figure ? null : theme.idle);
     const upper = new Layer(tasks, codes, inks);
     return { inks, upper, lower: below === codes ? upper : new Layer(tasks, below, inks) };
   };
-  const colours = causes.map(({ fill, dark }) => (theme.dark ? dark : fill));
+  const own = causes.map(({ fill, dark }) => (theme.dark ? dark : fill));
+  const colours = [...own, ...own.map((fill) => pale(fill, theme.idle))];
   const gapInks = inksOf(colours, colours, null);
+  const codeOf = (cause: number, gap: number): number => (foundGaps![gap] ? cause : cause + causes.length);
+  const gapCodes = foundGaps ? coded(gaps.cause, codeOf) : gaps.cause;
   return {
     plain: blocks((colour) => colour),
     pale: blocks((colour) => veiled(colour, theme)),
-    gaps: new Layer(gaps, gaps.cause, gapInks),
+    gaps: new Layer(gaps, gapCodes, gapInks),
     gapInks,
   };
 }

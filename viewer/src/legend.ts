@@ -1,7 +1,7 @@
 // What the colours mean, with what a rank spends on each a step; a click shows only those.
 
 import type { Scheme } from "./colour";
-import { ofDevices, type Head, type Pair } from "./data";
+import { HALVES, ofDevices, PAIR, type Head, type Kind, type Pair } from "./data";
 import { rowFacts } from "./difference";
 import { button, element, swatch } from "./dom";
 import type { Theme } from "./theme";
@@ -29,7 +29,7 @@ export interface Told {
 
 /** @param find searches for something, or with "" for nothing */
 export function legend(head: Head, told: Told, find: (query: string) => void): HTMLElement[] {
-  const made = [told.byKind ? kinds(head, told, find) : colours(told)];
+  const made = told.byKind ? kinds(head, told, find) : [colours(told)];
   if (head.against) made.unshift(rowFacts(head.against, told.pair ?? null));
   const known = head.causes.filter(({ share }) => share > 0);
   if (told.causes && known.length) made.push(causes(head, told, find));
@@ -63,15 +63,27 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
   return made;
 }
 
-function kinds(head: Head, told: Told, find: (query: string) => void): HTMLElement {
+/** The kinds of compute lanes, and those that are only in the lanes beside them. */
+function kinds(head: Head, told: Told, find: (query: string) => void): HTMLElement[] {
   const { scheme, query } = told;
-  const rows = scheme.legend.map(([fill, text]) => {
+  const row = (mark: HTMLElement, { name, spent, beside }: Kind): HTMLElement =>
+    choice(mark, nameOf(name), [brief(spent || beside)], `kind:${name}`, query, find);
+  const shown = scheme.legend.flatMap(([fill, text]) => {
     const kind = head.kinds.find(({ name }) => nameOf(name) === text);
-    return choice(blockOf(fill, told), text, kind?.spent ? [brief(kind.spent)] : [], `kind:${kind?.name}`, query, find);
+    return kind ? [{ kind, made: row(blockOf(fill, told), kind) }] : [];
   });
-  // Where devices idle inside of tasks, these are not all busy.
-  const title = ofDevices(head) ? t("In tasks") : t("Busy");
-  return section(title, t("a step, per rank"), rows);
+  const pair = scheme.below === scheme.codes ? undefined : head.kinds.find(({ name }) => name === PAIR);
+  if (pair) shown.unshift({ kind: pair, made: row(halvesOf(scheme, head), pair) });
+  const part = (title: string, wanted: (kind: Kind) => boolean): HTMLElement[] => {
+    const rows = shown.flatMap(({ kind, made }) => (wanted(kind) ? [made] : []));
+    return rows.length ? [section(title, t("a step, per rank"), rows)] : [];
+  };
+  const besides = ({ spent, beside }: Kind): boolean => !spent && beside > 0;
+  return [
+    // Where devices idle inside of tasks, these are not all busy.
+    ...part(ofDevices(head) ? t("In tasks") : t("Busy"), (kind) => !besides(kind)),
+    ...part(t("Other lanes"), besides),
+  ];
 }
 
 function causes(head: Head, { query }: Told, find: (query: string) => void): HTMLElement {
@@ -135,6 +147,14 @@ function blockOf(fill: string, { scheme, theme }: Told): HTMLElement {
   const made = swatch(fill);
   const edge = scheme.edges[scheme.fills.indexOf(fill)];
   if (edge && contrast(fill, theme.idle) < LEAST_CONTRAST) made.style.boxShadow = `inset 0 0 0 1px ${edge}`;
+  return made;
+}
+
+/** A pair as blocks have it: the forward above the backward. */
+function halvesOf({ fills }: Scheme, { kinds }: Head): HTMLElement {
+  const made = swatch("");
+  const [upper, lower] = HALVES.map((half) => fills[kinds.findIndex(({ name }) => name === half)]);
+  made.style.background = `linear-gradient(${upper} 50%, ${lower} 50%)`;
   return made;
 }
 

@@ -17,6 +17,7 @@ import { sumOf, type Sum } from "./sums";
 import type { Theme } from "./theme";
 import {
   drawCaption,
+  drawCounter,
   drawDevice,
   drawFold,
   drawHeading,
@@ -149,7 +150,7 @@ export class Painter {
     budget: number,
   ): boolean {
     const { raster, data } = this;
-    const { scheme, theme, causes, phases, pale, figure } = shown;
+    const { scheme, theme, causes, foundGaps, phases, pale, figure } = shown;
     const lane = this.lanes.painter(raster, data, shown, grid, top);
     const strips: Strip[] = places.map((place) => ({
       top: place.top - top,
@@ -160,7 +161,7 @@ export class Painter {
       for (const place of unfolded) strips.push({ top: place.top - top, paint: (stretch) => kernel(place, stretch) });
       strips.sort((one, other) => one.top - other.top);
     }
-    const depends = [data, scheme, theme, causes, phases, pale, figure];
+    const depends = [data, scheme, theme, causes, foundGaps, phases, pale, figure];
     const frame = { width, height, ratio: grid.ratio, ground: packed(theme.page), top, layout, depends };
     return this.progress.paint(strips, frame, grid, performance.now() + budget);
   }
@@ -288,11 +289,13 @@ export class Painter {
     }
     for (const place of within(plan.kernels, top, top + height))
       drawStream(context, this.head, place, place.top - top, left, theme);
+    for (const curve of within(plan.curves, top, top + height))
+      drawCounter(context, this.head, curve, curve.top - top, left, theme);
     let labelled = -Infinity;
     for (const fold of within(plan.folds, top, top + height)) {
       if (fold.title === "" || fold.top - labelled < TIGHT) continue;
       labelled = fold.top;
-      drawFold(context, fold, fold.top - top, left, width, theme);
+      drawFold(context, this.head, fold, fold.top - top, left, width, theme);
     }
     for (const heading of within(plan.headings, top, top + height))
       drawHeading(context, heading, heading.top - top, left, width, theme);

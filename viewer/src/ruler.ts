@@ -1,10 +1,10 @@
 // The strip above the lanes: steps, and time since the first task.
 
 import { firstEndingAfter, type Head, type Step } from "./data";
-import { inSight } from "./journey";
+import { inSight, zeroOf } from "./journey";
 import { resize } from "./paint";
 import type { Theme } from "./theme";
-import { rateRight } from "./titles";
+import { rated, rateRight } from "./titles";
 import { duration, percent, roundStep, tick, uncertain } from "./units";
 import type { View } from "./view";
 import { t } from "./words";
@@ -46,7 +46,9 @@ export class Ruler {
     if (left === 0) return;
     context.fillText(t("rank"), 10, RULER - 12);
     context.textAlign = "right";
-    context.fillText(t("idle"), rateRight(left), RULER - 12);
+    // The step in sight has a share of its own above; what stands beside the ranks is of all.
+    const apart = inSight(this.head, view) !== undefined && this.head.steps.length > 1 && rated(left);
+    context.fillText(apart ? t("idle, all steps") : t("idle"), rateRight(left), RULER - 12);
     context.textAlign = "left";
   }
 
@@ -94,7 +96,7 @@ export class Ruler {
   private ticks(context: CanvasRenderingContext2D, view: View, left: number, theme: Theme): void {
     const spacing = roundStep(TICK_SPACING / view.scale);
     context.fillStyle = theme.dim;
-    const zero = inSight(this.head, view)?.start ?? 0; // within a step time counts from its start
+    const zero = zeroOf(this.head, view);
     for (let at = zero + Math.ceil((view.start - zero) / spacing) * spacing; at <= view.end; at += spacing) {
       const x = left + view.x(at);
       context.fillRect(x, RULER - 5, 1, 5);

@@ -98,6 +98,8 @@ export interface Kind extends Shaded {
   short: string;
   /** What a rank's compute lane spends in it a step, the mean of all. */
   spent: number;
+  /** The same of the lanes beside it, of communication and the host. */
+  beside: number;
 }
 
 /** Bubble rates by their names; null where one is not known. */
@@ -596,10 +598,14 @@ export interface Totals {
   busy: number;
   /** Of it. */
   idle: number;
-  /** Time of each kind, on all lanes. */
+  /** Time of each kind on compute lanes. */
   kinds: number[];
-  /** How many of each kind. */
+  /** How many of each kind are there. */
   tasks: number[];
+  /** Time of each kind on the lanes beside them, of communication and the host. */
+  kinds_beside: number[];
+  /** How many of each kind are there. */
+  tasks_beside: number[];
   /** Idle time of each cause. */
   causes: number[];
   /** Steps in the stretch of which causes are not known. */

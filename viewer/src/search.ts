@@ -3,6 +3,7 @@
 // This is the one place that knows the words. What they ask is evaluated in matching.ts, and of a run of
 // which only a part is here by the process that serves it.
 
+import { HALVES, PAIR } from "./data";
 import type { Condition, Head, Search, SearchColumn, SearchWord } from "./schema";
 import { nameOf, t } from "./words";
 
@@ -117,15 +118,20 @@ function meant(word: string, head: Head): Condition[][] {
   if (field === "host" || field === "lane") return [[{ column: field, text: value }]];
   if (field === "cause") return caused(value, head);
   if (field === "kind") {
-    const named = head.kinds.flatMap(({ name, short }, kind) =>
-      value === short || name === value || plainly(name) === value || nameOf(name) === value
-        ? [[is("kind", kind)]]
-        : [],
-    );
-    if (!named.length) throw new QueryError(t("no kind is called {value}", { value }));
-    return named;
+    return ofKind(value, head);
   }
   return labelled(word, head) ?? called(word, field === "name" ? value : word, head);
+}
+
+/** Tasks of a kind, and the pairs of which it is a half. */
+function ofKind(value: string, { kinds }: Head): Condition[][] {
+  const named = kinds.filter(
+    ({ name, short }) => value === short || name === value || plainly(name) === value || nameOf(name) === value,
+  );
+  if (!named.length) throw new QueryError(t("no kind is called {value}", { value }));
+  const half = named.some(({ name }) => HALVES.some((one) => one === name));
+  const wanted = kinds.filter((one) => named.includes(one) || (half && one.name === PAIR));
+  return wanted.map((one) => [is("kind", kinds.indexOf(one))]);
 }
 
 /** The ranks that stand apart, as the command `stragglers` names them. */
@@ -239,7 +245,7 @@ function wordsOf(head: Head): string[] {
     ...MEASURES,
     ...(head.standings.some(({ name }) => name === ODD) ? [ODD] : []),
     ...(head.against ? COMPARED : []),
-    ...head.kinds.filter(({ spent }) => spent > 0).map(({ name }) => `kind:${name}`),
+    ...head.kinds.filter(({ spent, beside }) => spent + beside > 0).map(({ name }) => `kind:${name}`),
     ...head.causes.filter(({ share }) => share > 0).map(({ name }) => `cause:${quoted(name)}`),
     ...head.ranks.map(({ rank }) => `rank:${rank}`),
     ...head.steps.map(({ step }) => `step:${step}`),

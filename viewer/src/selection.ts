@@ -12,6 +12,7 @@ import { rangeDetails } from "./sheet";
 import type { Range } from "./state";
 import { totals } from "./totals";
 import { next, type Way } from "./tour";
+import { shownInLanes } from "./verdict";
 import { kernelAt } from "./unfolded";
 import { arrowsAlong, criticalPath, wayOf } from "./ways";
 import { gapDetails } from "./why";
@@ -167,9 +168,14 @@ export class Selection {
       scroll.scrollTop = place.top - Math.max(0, clientHeight - place.height) / 2;
   }
 
-  /** Show what a remedy is about: the task that shows it best, or the longest idle time of its cause. */
-  async show({ task, cause }: Remedy): Promise<void> {
-    const { finding, head, loader } = this.app;
+  /**
+   * Show what a remedy is about: the task that shows it best, or the longest idle time of its cause; or what is said of
+   * it at length, where it is about neither.
+   */
+  async show(remedy: Remedy): Promise<void> {
+    const { finding, head, loader, pane } = this.app;
+    const { task, cause } = remedy;
+    if (!shownInLanes(remedy)) return pane.open("summary");
     if (cause !== null) await finding.find(`cause:"${head.causes[cause]!.name}"`);
     if (task !== null && loader) await this.goFar(task);
     else if (task !== null) this.go({ what: "task", index: task });

@@ -1,6 +1,6 @@
 // What is said about a stretch that was selected.
 
-import type { Head } from "./data";
+import { ofDevices, type Head } from "./data";
 import { element, list, swatch, type Fact } from "./dom";
 import type { Range } from "./state";
 import { duration, exact, percent } from "./units";
@@ -10,13 +10,14 @@ import { nameOf, t } from "./words";
 
 export function rangeDetails(head: Head, range: Range, found: Totals): HTMLElement {
   const length = range.end - range.start;
+  const devices = ofDevices(head); // which also idle inside of tasks
   const share = (value: number): string =>
     `${duration(value)} · ${percent(found.spanned ? value / found.spanned : null)}`;
   const facts: Fact[] = [
     [t("length"), `${duration(length)} (${exact(length)})`],
     [t("ranks"), range.ranks ? named(head, range.ranks) : t("all {count} that are shown", { count: found.ranks })],
-    [t("busy"), share(found.busy)],
-    [t("idle"), share(found.idle)],
+    [devices ? t("in tasks") : t("busy"), share(found.busy)],
+    [devices ? t("outside of tasks") : t("idle"), share(found.idle)],
   ];
   const explained = found.causes.reduce((sum, value) => sum + value, 0);
   const causes: Fact[] = head.causes.flatMap((cause, index): Fact[] =>
@@ -26,22 +27,28 @@ export function rangeDetails(head: Head, range: Range, found: Totals): HTMLEleme
   const rest = found.idle - explained;
   if (found.unexplained) causes.push([t("outside the pipeline, or not explained yet"), share(rest)]);
   else if (rest > 0.5 && causes.length) causes.push([t("outside the pipeline"), share(rest)]);
-  const kinds: Fact[] = head.kinds.flatMap(({ name, fill, dark }, index): Fact[] =>
-    found.tasks[index]
-      ? [
-          [
-            nameOf(name),
-            labelled(
-              swatch(fill, dark.fill),
-              `${found.tasks[index].toLocaleString("en-US")} · ${share(found.kinds[index]!)}`,
-            ),
-          ],
-        ]
-      : [],
-  );
+  const kinds = (counts: number[], times: number[]): Fact[] =>
+    head.kinds.flatMap(({ name, fill, dark }, index): Fact[] =>
+      counts[index]
+        ? [
+            [
+              nameOf(name),
+              labelled(swatch(fill, dark.fill), `${counts[index].toLocaleString("en-US")} · ${share(times[index]!)}`),
+            ],
+          ]
+        : [],
+    );
+  const computing = kinds(found.tasks, found.kinds);
+  const beside = kinds(found.tasks_beside, found.kinds_beside);
   const made = element("div", { class: "details" }, element("h2", {}, t("Selected stretch")), list(facts));
+  if (devices)
+    made.append(
+      element("p", { class: "hint" }, t("Devices idle inside of tasks too: idle shares stand beside the ranks.")),
+    );
   if (causes.length) made.append(element("h3", {}, t("idle because of")), list(causes));
-  if (kinds.length) made.append(element("h3", {}, t("tasks, and their share of the time of these ranks")), list(kinds));
+  if (computing.length)
+    made.append(element("h3", {}, t("tasks, and their share of the time of these ranks")), list(computing));
+  if (beside.length) made.append(element("h3", {}, t("beside them: communication and host")), list(beside));
   return made;
 }
 

@@ -4,7 +4,7 @@ import { hasCauses, idleOf, ofDevices, type Data, type Head, type Remedy, type S
 import { button, either, element, shape, shortened } from "./dom";
 import { blend } from "./raster";
 import { duration, percent } from "./units";
-import { gain, rates, RATES } from "./verdict";
+import { gain, rates, RATES, shownInLanes } from "./verdict";
 import { causes } from "./why";
 import { nameOf, t } from "./words";
 
@@ -56,12 +56,14 @@ function remedies(head: Head, go: (remedy: Remedy) => void): HTMLElement[] {
   const { remedies: all } = head.verdict;
   if (!all.length) return [];
   const rows = all.map((remedy) => {
-    const show = button(remedy.headline, t("show it"), () => go(remedy));
+    const headline = shownInLanes(remedy)
+      ? button(remedy.headline, t("show it"), () => go(remedy))
+      : element("b", {}, remedy.headline);
     return element(
       "tr",
       {},
       element("td", { class: "number" }, gain(remedy)),
-      element("td", {}, show, element("p", {}, [remedy.evidence, remedy.advice].join(" ").trim())),
+      element("td", {}, headline, element("p", {}, [remedy.evidence, remedy.advice].join(" ").trim())),
     );
   });
   return [

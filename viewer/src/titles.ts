@@ -3,9 +3,9 @@
 import { idleOf, type Head, type Lane, type Rank, type Row } from "./data";
 import { clip } from "./fitted";
 import { streamOf } from "./kernels";
-import type { Band, Caption, Fold, Heading, KernelPlace, Note, Place } from "./layout";
+import type { Band, Caption, Curve, Fold, Heading, KernelPlace, Note, Place } from "./layout";
 import type { Theme } from "./theme";
-import { duration, percent, telling } from "./units";
+import { duration, percent, quantity, telling } from "./units";
 import { nameOf, t } from "./words";
 
 const FIGURE_GUTTER = 84; // CSS pixels left of the plot in the look of papers
@@ -14,7 +14,6 @@ const WIDTHS: [page: number, gutter: number][] = [
   [900, 142],
   [520, 72],
 ]; // from so wide a page on; on narrower ones a rank's title stands above its lane
-const STAGED = 170; // least width that has room for stages beside the number of a rank
 const STAGES = 68; // where they begin, of ranks with few digits
 const BESIDE = 8; // least pixels between them and what is beside them
 export const TWO_LINES = 36; // least height of a lane that has room for two lines beside it
@@ -69,37 +68,51 @@ export function drawHeading(
   context.fillText(clip(context, told ? group.detail : count + off, room - from - 4), from, y + height / 2);
 }
 
-/** Of which stages a sum is, and of how many ranks. */
+/** Of which stages a sum is, of how many ranks, and how much they were idle. */
 export function drawFold(
   context: CanvasRenderingContext2D,
-  { title, ranks, height, shows }: Fold,
+  head: Head,
+  { title, ranks, height, shows, stack }: Fold,
   y: number,
   gutter: number,
   width: number,
   theme: Theme,
 ): void {
-  const middle = y + Math.min(Math.max(height, TIGHT), FOLD_TITLE) / 2;
   const opened = shows === "ranks";
-  if (gutter === 0 && !opened) return; // there is no room beside the lane
-  if (opened) {
-    context.fillStyle = theme.band;
-    context.fillRect(0, y, width, height);
-  }
+  const on = gutter === 0 && !opened; // there is no room beside the lane
+  if (on && height < TIGHT) return;
+  const idle = stack === "compute" && !opened ? meanIdle(head, ranks) : "";
+  const narrow = gutter > 0 && !rated(gutter);
+  const named = narrow ? title.replace(t("stage {stage}", { stage: "" }), "") : title;
+  const counted = narrow || ranks.length === 1 ? named : `${named} × ${ranks.length}`;
+  const said = on && idle !== "" ? t("{rank} · {share} idle", { rank: counted, share: idle }) : counted;
+  context.font = "11px system-ui, sans-serif";
+  const shown = clip(context, said, (gutter || width) - FOLD_RIGHT - 6);
+  const long = FOLD_RIGHT + BESIDE + context.measureText(shown).width;
+  context.fillStyle = theme.band;
+  if (opened || on) context.fillRect(0, y, on ? long : width, on ? TIGHT : height);
+  const middle = y + Math.min(Math.max(height, TIGHT), on ? TIGHT : FOLD_TITLE) / 2;
   context.font = "9px system-ui, sans-serif";
   context.fillStyle = theme.dim;
   context.fillText(opened ? "▼" : "▶", 9, middle + 0.5);
   context.font = "11px system-ui, sans-serif";
-  const narrow = gutter > 0 && gutter < RATED;
-  const said = narrow ? title.replace(t("stage {stage}", { stage: "" }), "") : title;
-  context.fillText(clip(context, said, (gutter || width) - FOLD_RIGHT - 6), FOLD_RIGHT + 2, middle);
-  if (gutter < RATED || ranks.length < 2) return;
+  context.fillText(shown, FOLD_RIGHT + 2, middle);
+  if (!rated(gutter) || idle === "") return;
+  const right = rateRight(gutter);
+  const fits = long <= right - context.measureText(idle).width;
+  if (!fits && height < TWO_LINES) return;
   context.textAlign = "right";
-  context.fillText(
-    gutter >= STAGED && !opened ? t("mean of {count}", { count: ranks.length }) : `× ${ranks.length}`,
-    rateRight(gutter),
-    middle,
-  );
+  context.fillStyle = theme.text;
+  context.fillText(idle, right, fits ? middle : middle + 15);
   context.textAlign = "left";
+}
+
+/** How much some ranks were idle, the mean; empty where that is not known of each. */
+export function meanIdle({ ranks }: Pick<Head, "ranks">, some: number[]): string {
+  const shares = some.map((rank) => idleOf(ranks[rank]!));
+  return shares.some((share) => share === null)
+    ? ""
+    : percent(shares.reduce<number>((sum, share) => sum + share!, 0) / some.length);
 }
 
 /** Of which ranks a sum is, and how to see them. */
@@ -166,9 +179,9 @@ export function drawTitle(
   const y = band.top - top + Math.min(above ? band.titled : tall, 22) / 2;
   const known = measured ? shortRate(rank) : overlayRate(head, band.rank, band.stack);
   const right = rateRight(gutter);
-  const rated = gutter >= RATED;
+  const wide = rated(gutter);
   const idle = idleOf(rank);
-  if (measured && rated && idle) {
+  if (measured && wide && idle) {
     context.fillStyle = theme.line;
     const long = WIDEST_BAR * idle;
     context.fillRect(right - long, y - 7, long, 14);
@@ -187,15 +200,17 @@ export function drawTitle(
   context.fillStyle = theme.dim;
   const stages = rank.stages?.length ? t("stage {stage}", { stage: rank.stages.join(", ") }) : "";
   if (above) context.fillText(stages, 22 + context.measureText(name).width, y);
-  if (gutter >= STAGED) {
+  if (wide) {
     const x = Math.max(STAGES, from + context.measureText(name).width + BESIDE);
-    const said = clip(context, stages, right - context.measureText(known).width - BESIDE - x);
-    if (/\d/.test(said)) context.fillText(said, x, y); // the word alone says nothing
-  } else if (!above && rated && tall >= TWO_LINES) context.fillText(clip(context, stages, right - 14), 13, y + 15);
+    const room = right - context.measureText(known).width - BESIDE - x;
+    if (context.measureText(stages).width <= room) context.fillText(stages, x, y);
+    else if (tall >= TWO_LINES) context.fillText(clip(context, stages, right - 14), 13, y + 15);
+    else if (/\d/.test(clip(context, stages, room))) context.fillText(clip(context, stages, room), x, y); // not the word alone
+  }
   if (above || known === "") return;
   context.textAlign = "right";
   context.fillStyle = theme.text;
-  if (rated) context.fillText(known, right, y);
+  if (wide) context.fillText(known, right, y);
   else if (band.height >= 32) context.fillText(known, right, y + 14);
   context.textAlign = "left";
 }
@@ -266,6 +281,34 @@ export function drawStream(
   context.textAlign = "right";
   context.fillText(clip(context, streamOf(head, row), gutter - 16), rateRight(gutter), y + height / 2);
   context.textAlign = "left";
+}
+
+/** What the curve of a counter shows, and how high it goes: beside it where there is room. */
+export function drawCounter(
+  context: CanvasRenderingContext2D,
+  { counters }: Head,
+  { samples, height }: Curve,
+  y: number,
+  gutter: number,
+  theme: Theme,
+): void {
+  if (!rated(gutter)) return;
+  const { name, unit, most } = counters[samples.counter]!;
+  context.font = "11px system-ui, sans-serif";
+  context.fillStyle = theme.dim;
+  context.textAlign = "right";
+  const [right, room] = [rateRight(gutter), rateRight(gutter) - 10];
+  const scale = t("0 to {most}", { most: quantity(most, unit) });
+  if (height >= 2 * TIGHT) {
+    context.fillText(clip(context, name, room), right, y + height / 2 - TIGHT / 2);
+    context.fillText(clip(context, scale, room), right, y + height / 2 + TIGHT / 2);
+  } else context.fillText(clip(context, `${name} · ${scale}`, room), right, y + height / 2);
+  context.textAlign = "left";
+}
+
+/** Whether a gutter has room for rates and other numbers beside the names. */
+export function rated(gutter: number): boolean {
+  return gutter >= RATED;
 }
 
 /** The title of a lane in the look of papers. */

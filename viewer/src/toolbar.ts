@@ -2,9 +2,10 @@ import { hasCauses } from "./data";
 // The controls above the lanes. They show the state and ask for another; they keep none of their own.
 
 import type { App } from "./app";
-import { imagined } from "./arranging";
+import { allImagined, imagined } from "./arranging";
 import { MODES, modes, type Mode } from "./colour";
 import { button, element } from "./dom";
+import { foldable } from "./folding";
 import { EXTRAS, groups, GROUPINGS, moved, overlayAbove, SIZES, type Extra, type Grouping, type Size } from "./layout";
 import { inSight } from "./journey";
 import { completions, EXAMPLE } from "./search";
@@ -41,7 +42,7 @@ export class Toolbar {
     this.app.view.fit();
     this.app.journey.moved();
   });
-  private readonly toggles: [HTMLButtonElement, (state: State) => boolean][] = [];
+  private readonly toggles: { button: HTMLButtonElement; pressed: (state: State) => boolean; lanes: boolean }[] = [];
 
   constructor(private readonly app: App) {
     const { head } = app;
@@ -110,20 +111,22 @@ export class Toolbar {
               t("causes of idle time in the gaps (c)"),
               ({ causes }) => causes,
               () => app.change({ causes: !app.state.causes }),
+              true,
             ),
           ]
         : []),
       ...(imagined(head).length
         ? [
             this.toggle(
-              t("ideal"),
+              head.overlays.some(({ lane }) => lane === "ideal") ? t("ideal") : t("what-if"),
               t("what could have been (i)"),
-              ({ arranged: { extras } }) => imagined(head).some((lane) => extras.has(lane)),
+              ({ arranged }) => allImagined(head, arranged.extras),
               () => app.arranging.toggleOverlays(),
+              true,
             ),
           ]
         : []),
-      ...(head.standings.length
+      ...(foldable(head)
         ? [
             this.toggle(
               t("fold"),
@@ -169,7 +172,10 @@ export class Toolbar {
   sync(state: State): void {
     this.colour.value = state.mode;
     if (document.activeElement !== this.search) this.search.value = state.query;
-    for (const [toggle, pressed] of this.toggles) toggle.setAttribute("aria-pressed", String(pressed(state)));
+    for (const { button: toggle, pressed, lanes } of this.toggles) {
+      toggle.disabled = lanes && state.arranged.figure;
+      toggle.setAttribute("aria-pressed", String(!toggle.disabled && pressed(state)));
+    }
     if (this.lanes.open) this.fillLanes();
   }
 
@@ -180,7 +186,8 @@ export class Toolbar {
     const after = button("›", t("next step (n)"), () => app.journey.neighbour(1));
     before.setAttribute("aria-label", t("previous step"));
     after.setAttribute("aria-label", t("next step"));
-    return element("span", { class: "steps", role: "group", "aria-label": t("steps") }, before, this.now, after);
+    const parts = app.head.steps.length > 1 ? [before, this.now, after] : [this.now];
+    return element("span", { class: "steps", role: "group", "aria-label": t("steps") }, ...parts);
   }
 
   /** Say which step is in sight. */
@@ -211,14 +218,16 @@ export class Toolbar {
     this.found.classList.toggle("below", this.found.scrollWidth > this.found.clientWidth);
   }
 
+  /** @param lanes whether it is of lanes that the look of papers does not have */
   private toggle(
     label: string,
     title: string,
     pressed: (state: State) => boolean,
     change: () => void,
+    lanes = false,
   ): HTMLButtonElement {
     const made = button(label, title, change);
-    this.toggles.push([made, pressed]);
+    this.toggles.push({ button: made, pressed, lanes });
     return made;
   }
 
@@ -316,7 +325,10 @@ export class Toolbar {
   private groupings(): [value: Grouping, text: string][] {
     const replicas = new Set(this.app.head.ranks.flatMap(({ dp }) => dp ?? []));
     const all = Object.entries(GROUPINGS) as [Grouping, string][];
-    return all.filter(([grouping]) => grouping !== "replica" || replicas.size > 1);
+    return all.filter(
+      ([grouping]) =>
+        (grouping !== "replica" || replicas.size > 1) && (grouping !== "standing" || foldable(this.app.head)),
+    );
   }
 
   private groups(): HTMLElement {

@@ -13,15 +13,20 @@ export function totals(head: Head, data: Data, start: number, end: number, ranks
     idle: 0,
     kinds: head.kinds.map(() => 0),
     tasks: head.kinds.map(() => 0),
+    kinds_beside: head.kinds.map(() => 0),
+    tasks_beside: head.kinds.map(() => 0),
     causes: head.causes.map(() => 0),
     unexplained: 0,
   };
   const computing = new Map<number, Extent[]>();
   for (const row of head.rows) {
     if (!wanted.has(row.rank) || row.lane === "against" || row.lane === "ideal" || row.lane === "whatif") continue;
-    const spent = add(data.tasks, row, start, end, data.tasks.kind, found.kinds, found.tasks);
-    if (row.lane !== "compute") continue;
-    found.busy += spent;
+    const { kind } = data.tasks;
+    if (row.lane !== "compute") {
+      add(data.tasks, row, start, end, kind, found.kinds_beside, found.tasks_beside);
+      continue;
+    }
+    found.busy += add(data.tasks, row, start, end, kind, found.kinds, found.tasks);
     computing.set(row.rank, [...(computing.get(row.rank) ?? []), row]);
   }
   // Tasks in several rows overlap, and those of one row may touch; the time in which any ran counts once.

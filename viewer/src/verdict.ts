@@ -94,6 +94,11 @@ function sentence(head: Head, remedy: Remedy, go: (remedy: Remedy) => void): HTM
   return made;
 }
 
+/** Whether a task or idle time among the lanes shows what a remedy is about. */
+export function shownInLanes({ task, cause }: Remedy): boolean {
+  return task !== null || cause !== null;
+}
+
 /** "−102 ms" where that would be saved, "170 ms lost" where so much is lost to it. */
 export function gain({ saved, spent }: Pick<Remedy, "saved" | "spent">): string {
   if (saved !== null) return saved > 0 ? `−${brief(saved)}` : "0 ms";

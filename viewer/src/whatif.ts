@@ -67,6 +67,11 @@ export class WhatIfs {
     return `${this.whatif?.command ?? "bubblescope whatif PATH"} ${text}`;
   }
 
+  /** Whether an answer has lanes that can be shown. */
+  drawn(answer: Answer): boolean {
+    return this.free ? (this.whatif?.moves ?? false) : answer.rows.length > 0;
+  }
+
   /** Call whenever there is another question or answer; only the last that was given is called. */
   watch(changed: () => void): void {
     this.changed = changed;

@@ -61,6 +61,11 @@ export function saving({ saved, predicted, best }: Pick<Answer, "saved" | "predi
     : t("{least} to {most}", { least: signed(saved + predicted - best), most: signed(saved) });
 }
 
+/** Whether it is known if a step would be shorter or longer: of a range, whether both ends are. */
+export function decided({ saved, predicted, best }: Pick<Answer, "saved" | "predicted" | "best">): boolean {
+  return best === null || saved * (saved + predicted - best) > 0;
+}
+
 /** The same of a micro-batch, with how far it may be off. */
 export function relative({ share, error }: Pick<Answer, "share" | "error">): string {
   const [sign, text] = [share > 0 ? "−" : share < 0 ? "+" : "", uncertain(Math.abs(share), error)];
@@ -158,7 +163,7 @@ function ready(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
       element("td", { class: "number" }, relative(answer)),
       element("th", { scope: "row" }, answer.change),
       element("td", {}, answer.needs),
-      element("td", { class: "do" }, show, copying, line),
+      element("td", { class: "do" }, ...(whatifs.drawn(answer) ? [show] : []), copying, line),
     );
     syncs.push(() => show.setAttribute("aria-pressed", String(whatifs.text === answer.asked)));
     return row;
@@ -245,7 +250,7 @@ function line(whatifs: WhatIfs, stage: number, share: number, syncs: Sync[]): HT
     if (field.value !== "" && factor >= 0) whatifs.ask(withFactor(whatifs.base("--stage"), stage, factor));
   });
   const tenth = whatifs.whatif?.answers.find(({ asked }) => asked === `--stage ${stage}=0.9`);
-  const hint = tenth ? t("a tenth less: {saving}", { saving: saving(tenth) }) : "";
+  const hint = tenth && decided(tenth) ? t("a tenth less: {saving}", { saving: saving(tenth) }) : "";
   syncs.push(() => {
     const factor = factorOf(whatifs.question, stage);
     bar.style.width = `${Math.min(100, scale * share * factor)}%`;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { dimmed, MODES, modes, scheme, type Mode, type Scheme } from "../src/colour";
+import { coded, dimmed, MODES, modes, scheme, type Mode, type Scheme } from "../src/colour";
 import type { Head } from "../src/data";
 import { blend } from "../src/raster";
 import { KINDS, made, type Run, type Task } from "./made";
@@ -252,4 +252,8 @@ describe("dimmed", () => {
     const found = dimmed(of("cause", tasks), Uint8Array.of(0, 1, 0), "#ffffff");
     expect(found.below).toBe(found.codes);
   });
+});
+
+test("a code for each value is as long as the values, with each value and its place", () => {
+  expect([...coded(Int32Array.of(5, -1, 7), (value, index) => (value < 0 ? 9 : value + index))]).toEqual([5, 9, 9]);
 });

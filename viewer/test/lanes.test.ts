@@ -1,13 +1,14 @@
 // @vitest-environment happy-dom
 import { expect, test } from "vitest";
-import { scheme } from "../src/colour";
-import { LanePainter } from "../src/lanes";
+import { pale, scheme } from "../src/colour";
+import { LanePainter, type Look } from "../src/lanes";
 import { legend } from "../src/legend";
 import { packed, Raster } from "../src/raster";
-import { made, THEME } from "./made";
+import type { Unrecorded } from "../src/schema";
+import { CAUSES, made, THEME, type Run } from "./made";
 
-/** The pixels of a lane of one rank, a pixel for every 10 ns, from top to bottom. */
-function painted(unrecorded: { rank: number; start: number; end: number }[], height: number): Uint32Array {
+/** The pixels of a lane of the first rank, 24 for every 10 ns each, from top to bottom. */
+function painted(run: Run, height: number, change: Partial<Look> = {}, band = 0): Uint32Array {
   (globalThis as { ImageData?: unknown }).ImageData ??= class {
     data;
     constructor(
@@ -17,25 +18,28 @@ function painted(unrecorded: { rank: number; start: number; end: number }[], hei
       this.data = new Uint8ClampedArray(4 * width * height);
     }
   };
-  const { head, data } = made({
-    rows: [{ rank: 0, tasks: [{ start: 0, end: 80 }] }],
-    head: { unrecorded },
-  });
+  const { head, data } = made(run);
   const raster = new Raster();
   raster.begin(24, height, 1, 0);
-  const look = { scheme: scheme("kind", head, data), causes: false, phases: false, pale: false, figure: false };
+  const shown = { causes: false, foundGaps: null, phases: false, pale: false, figure: false };
+  const look = { scheme: scheme("kind", head, data), theme: THEME, ...shown, ...change };
   const grid = { first: 0, perPixel: 10, columns: 24, ratio: 1 };
-  const paint = new LanePainter(head, data).painter(raster, data, { ...look, theme: THEME }, grid, 0);
-  paint({ row: head.rows[0]!, gaps: undefined, top: 0, height, band: 0 }, raster.whole);
+  const paint = new LanePainter(head, data).painter(raster, data, look, grid, 0);
+  paint({ row: head.rows[0]!, gaps: head.gaps[0], top: 0, height, band }, raster.whole);
   let pixels = new Uint32Array();
   const putImageData = (image: ImageData): void => void (pixels = new Uint32Array(image.data.buffer));
   raster.flush({ putImageData } as unknown as CanvasRenderingContext2D, 0);
   return pixels;
 }
 
+const worked = (unrecorded: Unrecorded[]): Run => ({
+  rows: [{ rank: 0, tasks: [{ start: 0, end: 80 }] }],
+  head: { unrecorded },
+});
+
 test("time that was not recorded is no idle time: its ground is another, with stripes", () => {
   const [idle, page, stripe] = [THEME.idle, THEME.page, THEME.line].map(packed);
-  const pixels = painted([{ rank: 0, start: 80, end: 160 }], 16);
+  const pixels = painted(worked([{ rank: 0, start: 80, end: 160 }]), 16);
   const at = (x: number): number[] => Array.from({ length: 16 }, (_, y) => pixels[24 * y + x]!);
   for (const x of [16, 20, 23]) expect(new Set(at(x))).toEqual(new Set([idle]));
   for (let x = 8; x < 16; x++) expect(new Set(at(x))).toEqual(new Set([page, stripe]));
@@ -44,8 +48,8 @@ test("time that was not recorded is no idle time: its ground is another, with st
 
 test("of another rank it is not, and in a lane too low for stripes it has its ground", () => {
   const page = packed(THEME.page);
-  expect(painted([{ rank: 1, start: 80, end: 160 }], 16)).not.toContain(page);
-  expect([...painted([{ rank: 0, start: 80, end: 160 }], 1)].filter((pixel) => pixel === page)).toHaveLength(8);
+  expect(painted(worked([{ rank: 1, start: 80, end: 160 }]), 16)).not.toContain(page);
+  expect([...painted(worked([{ rank: 0, start: 80, end: 160 }]), 1)].filter((pixel) => pixel === page)).toHaveLength(8);
 });
 
 test("the legend names it where there is any", () => {
@@ -57,4 +61,19 @@ test("the legend names it where there is any", () => {
   };
   expect(said([])).not.toContain("not recorded");
   expect(said([{ rank: 0, start: 1, end: 2 }])).toContain("not recorded: between two captures");
+});
+
+test("of idle time that a search is about the other bands are pale", () => {
+  const gaps = [
+    { start: 0, end: 120, cause: 1 },
+    { start: 120, end: 240, cause: 1 },
+  ];
+  const run: Run = { rows: [{ rank: 0, tasks: [] }], gaps: [{ rank: 0, gaps }] };
+  const band = (foundGaps: Uint8Array | null): number[] => {
+    const pixels = painted(run, 16, { causes: true, foundGaps }, 9);
+    return [4, 16].map((x) => pixels[24 * 12 + x]!); // where the pattern has ink
+  };
+  const { fill } = CAUSES[1]!;
+  expect(band(null)).toEqual([packed(fill), packed(fill)]);
+  expect(band(Uint8Array.of(1, 0))).toEqual([packed(fill), packed(pale(fill, THEME.idle))]);
 });

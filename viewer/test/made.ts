@@ -75,13 +75,13 @@ const shaded = (fill: string, dark: string) => ({
 });
 
 export const KINDS: Kind[] = [
-  { name: "forward", short: "F", spent: 1, ...shaded("#4e79a7", "#a7c4e0") },
-  { name: "backward", short: "B", spent: 1, ...shaded("#59a14f", "#2f6b27") },
-  { name: "backward_weight", short: "W", spent: 1, ...shaded("#f28e2b", "#8f4c08") },
-  { name: "forward_backward", short: "FB", spent: 1, ...shaded("#76b7b2", "#3b807b") },
-  { name: "send", short: "S", spent: 1, ...shaded("#b07aa1", "#6d3f60") },
-  { name: "optimizer", short: "O", spent: 1, ...shaded("#9c755f", "#ffffff") },
-  { name: "other", short: "Other", spent: 1, ...shaded("#b0b0b0", "#606060") },
+  { name: "forward", short: "F", spent: 1, beside: 0, ...shaded("#4e79a7", "#a7c4e0") },
+  { name: "backward", short: "B", spent: 1, beside: 0, ...shaded("#59a14f", "#2f6b27") },
+  { name: "backward_weight", short: "W", spent: 1, beside: 0, ...shaded("#f28e2b", "#8f4c08") },
+  { name: "forward_backward", short: "FB", spent: 1, beside: 0, ...shaded("#76b7b2", "#3b807b") },
+  { name: "send", short: "S", spent: 1, beside: 0, ...shaded("#b07aa1", "#6d3f60") },
+  { name: "optimizer", short: "O", spent: 1, beside: 0, ...shaded("#9c755f", "#ffffff") },
+  { name: "other", short: "Other", spent: 1, beside: 0, ...shaded("#b0b0b0", "#606060") },
 ];
 
 export const USES: KernelUse[] = [

@@ -257,3 +257,19 @@ describe("what cannot be answered is an error that says why", () => {
     expect(() => found(query)).toThrow(message);
   });
 });
+
+test("a kind of tasks finds the pairs of which it is a half, but not the other way round", () => {
+  const one = made({
+    rows: [
+      {
+        rank: 0,
+        tasks: ["forward", "forward_backward", "backward", "backward_weight"].map((kind, at) => ({
+          ...{ kind, start: at, end: at + 1 },
+        })),
+      },
+    ],
+  });
+  const items = (query: string): number[] => [...sought(query, one.head, one.data).items];
+  expect(["kind:forward", "kind:F", "kind:backward", "kind:W"].map(items)).toEqual([[0, 1], [0, 1], [1, 2], [3]]);
+  expect(items("kind:forward_backward")).toEqual([1]);
+});

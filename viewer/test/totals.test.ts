@@ -8,8 +8,9 @@ const END = 160;
 /** Count every nanosecond of its own. */
 function counted(head: Head, { tasks, gaps }: Data, start: number, end: number, ranks: number[]) {
   const kinds = KINDS.map(() => 0);
+  const kinds_beside = KINDS.map(() => 0);
   const causes = head.causes.map(() => 0);
-  const seen = new Set<number>();
+  const [seen, beside] = [new Set<number>(), new Set<number>()];
   let busy = 0;
   for (const rank of ranks) {
     const rows = head.rows.filter((one) => one.rank === rank && one.lane !== "ideal" && one.lane !== "whatif");
@@ -18,8 +19,8 @@ function counted(head: Head, { tasks, gaps }: Data, start: number, end: number, 
       for (const { from, to, lane } of rows) {
         for (let task = from; task < to; task++) {
           if (tasks.start[task]! >= time + 1 || tasks.end[task]! <= time) continue;
-          kinds[tasks.kind[task]!]! += 1;
-          seen.add(task);
+          (lane === "compute" ? kinds : kinds_beside)[tasks.kind[task]!]! += 1;
+          (lane === "compute" ? seen : beside).add(task);
           computing ||= lane === "compute";
         }
       }
@@ -31,7 +32,9 @@ function counted(head: Head, { tasks, gaps }: Data, start: number, end: number, 
     }
   }
   const spanned = ranks.length * (end - start);
-  return { found: { ranks: ranks.length, spanned, busy, idle: spanned - busy, kinds, causes, unexplained: 0 }, seen };
+  const idle = spanned - busy;
+  const found = { ranks: ranks.length, spanned, busy, idle, kinds, kinds_beside, causes, unexplained: 0 };
+  return { found, seen, beside };
 }
 
 function gaps(next: Random): Gap[] {
@@ -57,12 +60,13 @@ test("it is what counting every nanosecond finds", () => {
     const start = whole(next, -20, 60);
     const end = start + whole(next, 1, END);
     for (const ranks of [[0, 1, 2], [1], [2, 0], []]) {
-      const { tasks: counts, ...found } = totals(head, data, start, end, ranks);
+      const { tasks: counts, tasks_beside, ...found } = totals(head, data, start, end, ranks);
       const wanted = counted(head, data, start, end, ranks);
       expect(found).toEqual(wanted.found);
-      expect(counts).toEqual(
-        KINDS.map((_, kind) => [...wanted.seen].filter((task) => data.tasks.kind[task] === kind).length),
-      );
+      const byKind = (tasks: Set<number>): number[] =>
+        KINDS.map((_, kind) => [...tasks].filter((task) => data.tasks.kind[task] === kind).length);
+      expect(counts).toEqual(byKind(wanted.seen));
+      expect(tasks_beside).toEqual(byKind(wanted.beside));
     }
   }
 });

@@ -117,11 +117,16 @@ class Overview(msgspec.Struct, frozen=True):
             any(part.kernels_told for part in parts),
         )
 
-    @property
-    def length_ns(self) -> int:
-        """From the first start to the last end of tasks; without any, of what devices did."""
-        low, high = self.span_ns or self.device_ns or (0, 0)
-        return high - low
+    def length_ns(self, *, of_devices: bool) -> int:
+        """Return from the first start to the last end of tasks; without any, of what devices did.
+
+        Args:
+            of_devices: As of `spans`: the last step may go on after the last task then.
+        """
+        edges = ("start_ns", "end_ns")
+        steps = self.spans(of_devices=True).select(edges).rows() if of_devices else []
+        around = _around([self.span_ns or self.device_ns, *steps])
+        return around[1] - around[0] if around else 0
 
     @property
     def steps(self) -> pl.DataFrame:

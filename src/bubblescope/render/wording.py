@@ -34,15 +34,17 @@ def facts(timeline: Timeline) -> list[str]:
     return _counted(timeline, len(timeline.steps), len(timeline), length_ns)
 
 
-def counted(timeline: Timeline, overview: Overview) -> list[str]:
+def counted(timeline: Timeline, overview: Overview, *, of_devices: bool) -> list[str]:
     """Return the same of a run of which the timeline may be but a part.
 
     Args:
         timeline: The part.
         overview: How much there is of the run.
+        of_devices: Whether its steps are those of devices, as of `Overview.spans`.
     """
     steps = overview.steps.height or overview.device_steps.height
-    return _counted(timeline, steps, overview.tasks, overview.length_ns)
+    length_ns = overview.length_ns(of_devices=of_devices)
+    return _counted(timeline, steps, overview.tasks, length_ns)
 
 
 def _counted(timeline: Timeline, steps: int, tasks: int, length_ns: int) -> list[str]:

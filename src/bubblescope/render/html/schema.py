@@ -100,11 +100,13 @@ class Kind(Shaded, frozen=True, kw_only=True):
 
     Attributes:
         spent: What a rank's compute lane spends in it a step, the mean of all.
+        beside: The same of the lanes beside it, of communication and the host.
     """
 
     name: str
     short: str
     spent: int
+    beside: int
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -727,8 +729,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         spanned: The stretch, times the ranks.
         busy: Of it on compute lanes.
         idle: Of it.
-        kinds: Time of each kind, on all lanes.
-        tasks: How many of each kind.
+        kinds: Time of each kind on compute lanes.
+        tasks: How many of each kind are there.
+        kinds_beside: Time of each kind on the lanes beside them, of communication and the host.
+        tasks_beside: How many of each kind are there.
         causes: Idle time of each cause.
         unexplained: Steps in the stretch of which causes are not known.
     """
@@ -739,6 +743,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     idle: int
     kinds: list[int]
     tasks: list[int]
+    kinds_beside: list[int]
+    tasks_beside: list[int]
     causes: list[int]
     unexplained: int
 

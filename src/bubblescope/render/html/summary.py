@@ -75,9 +75,11 @@ def summary(view: View, overview: Overview, ranks: pl.DataFrame, origin_ns: int)
                 short=SHORT[kind],
                 **shades(COLOURS[kind]),
                 dark=schema.Shades(**shades(DARK_COLOURS[kind])),
-                spent=spent.get(kind.value, 0),
+                spent=spent_ns,
+                beside=beside_ns,
             )
             for kind in Kind
+            for spent_ns, beside_ns in [spent.get(kind.value, (0, 0))]
         ],
         "ranks": [
             _rank(row, off, bubbles, view.devices)
@@ -93,7 +95,10 @@ def summary(view: View, overview: Overview, ranks: pl.DataFrame, origin_ns: int)
             **{name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS}
         ),
         "definitions": DEFINITIONS,
-        "facts": [cut(fact, _FACT) for fact in counted(timeline, overview)],
+        "facts": [
+            cut(fact, _FACT)
+            for fact in counted(timeline, overview, of_devices=view.devices is not None)
+        ],
         "schedule": what_schedule(known.recognition).plain if known.recognition else None,
         "departures": _departures(known),
         "inferred": _inferred(run),
@@ -215,14 +220,20 @@ def verdict_of(verdict: Verdict, error: float | None, places: Sequence[int]) -> 
     )
 
 
-def _spent(timeline: Timeline) -> dict[str, int]:
-    """Return what a rank's compute lane spends in each kind a step, the mean of all, in ns."""
+def _spent(timeline: Timeline) -> dict[str, tuple[int, int]]:
+    """Return what a rank spends in each kind a step, on its compute lane and beside it.
+
+    Both are the mean of all, in ns.
+    """
     parts = max(1, len(timeline.steps)) * max(1, len(timeline.ranks))
     length = pl.col("end_ns") - pl.col("start_ns")
     tasks = timeline.tasks.select("kind", "lane", "start_ns", "end_ns")
-    computing = tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
-    spent = computing.group_by("kind").agg(length.sum() // parts)
-    return dict(spent.iter_rows())
+    computes = pl.col("lane") == Lane.COMPUTE.value
+    spent = tasks.group_by("kind").agg(
+        spent_ns=length.filter(computes).sum() // parts,
+        beside_ns=length.filter(~computes).sum() // parts,
+    )
+    return {kind: (spent_ns, beside_ns) for kind, spent_ns, beside_ns in spent.iter_rows()}
 
 
 def _causes(ledger: Ledger, view: View) -> list[schema.Cause]:

@@ -88,12 +88,13 @@ class Report(Face, report.Report, frozen=True, eq=False):
     def headline(self) -> str:
         """Return schedule, size and bubble rate in one line."""
         if self.devices is not None:
-            return ", ".join(
-                [*counted(self.timeline, self.overview), headline(self.devices.overall)]
-            )
+            return ", ".join([*self._counted(), headline(self.devices.overall)])
         overall = self.bubbles.overall
         rate = units.percent(overall.span if overall.makespan is None else overall.makespan)
-        return ", ".join([*counted(self.timeline, self.overview), f"bubble rate {rate}"])
+        return ", ".join([*self._counted(), f"bubble rate {rate}"])
+
+    def _counted(self) -> list[str]:
+        return counted(self.timeline, self.overview, of_devices=self.devices is not None)
 
     def _heading(self) -> RenderableType:
         timeline = self.timeline
@@ -101,7 +102,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         made = sorted({(origin.format, origin.version or "") for origin in origins})
         source = ", ".join(f"{name} {version}".strip() for name, version in made)
         return Group(
-            Text.assemble(("bubblescope  ", "bold"), " · ".join(counted(timeline, self.overview))),
+            Text.assemble(("bubblescope  ", "bold"), " · ".join(self._counted())),
             *([device_line(self.budget)] if self.budget is not None else []),
             *times_of(timeline),
             *self._slow_rank(),

@@ -186,7 +186,8 @@ def sums_file(part: int) -> str:
     """Return the file of what ranks did in a part.
 
     Its columns are position, start_ns and end_ns (of the rank's tasks in the part), busy_ns (of its
-    compute lane), and by kind those that `spent` and `counted` name.
+    compute lane), and by kind those that `spent` and `counted` name, and of other lanes `spent_beside`
+    and `counted_beside`.
     """
     return f"sums/{part}.parquet"
 
@@ -206,13 +207,23 @@ def explained_file(part: int) -> str:
 
 
 def spent(kind: str) -> str:
-    """Return the column of the time that tasks of a kind took, on all lanes."""
+    """Return the column of the time that tasks of a kind took on compute lanes."""
     return f"{kind} ns"
 
 
 def counted(kind: str) -> str:
     """Return the column of how many there are."""
     return f"{kind} tasks"
+
+
+def spent_beside(kind: str) -> str:
+    """Return the column of the time that tasks of a kind took on the lanes beside compute lanes."""
+    return f"beside: {kind} ns"
+
+
+def counted_beside(kind: str) -> str:
+    """Return the column of how many there are."""
+    return f"beside: {kind} tasks"
 
 
 def idle(cause: str) -> str:

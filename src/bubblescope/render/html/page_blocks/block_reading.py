@@ -22,8 +22,10 @@ from bubblescope.render.html.page_blocks.block_files import (
     LEFT_OUT,
     block_file,
     counted,
+    counted_beside,
     idle,
     spent,
+    spent_beside,
 )
 from bubblescope.render.html.serve.waiting import go_on
 
@@ -72,7 +74,11 @@ _FILES: Final[dict[str, dict[str, Any]]] = {
     "sums": {
         "position": pl.UInt32,
         **dict.fromkeys(("start_ns", "end_ns", "busy_ns"), pl.Int64),
-        **{column(kind.value): pl.Int64 for kind in Kind for column in (spent, counted)},
+        **{
+            column(kind.value): pl.Int64
+            for kind in Kind
+            for column in (spent, counted, spent_beside, counted_beside)
+        },
     },
     "causes": {
         "position": pl.UInt32,

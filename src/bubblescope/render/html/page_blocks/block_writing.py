@@ -51,6 +51,7 @@ _KEPT: Final = (
 """Columns of arranged tasks that a block has, besides sums of what the device did."""
 _NOBODY: Final = -1
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
+_COMPUTES: Final = pl.col("lane") == Lane.COMPUTE.value
 
 
 def widths(overview: Overview, ranks: int) -> tuple[int, ...]:
@@ -78,7 +79,8 @@ class Kept(NamedTuple):
         names: Of its tasks, by the numbers that blocks have of them.
         rows: Frame with position, lane and row: the rows of the page that it has tasks in.
         phases: As `analysis.phase.phases` returns them.
-        spent: Frame with kind and spent_ns: what ranks spent in it on their compute lanes.
+        spent: Frame with kind, spent_ns and beside_ns: what ranks spent in it on their compute lanes,
+            and on the lanes beside them.
         microbatches, chunks: How many its tasks are numbered by.
         standing: How ranks stand in it, and how long tasks take; None if it is not to tell.
     """
@@ -212,8 +214,9 @@ class Keeping(NamedTuple):
         page.write_batches("tasks", own.number, kept, edges)
         afar = page.write_afar("tasks", own.number, kept, TASK_ROW, "kind")
         page.write(_sums(kept), block_files.sums_file(own.number))
-        computing = kept.filter(pl.col("lane") == Lane.COMPUTE.value)
-        spent = computing.group_by("kind").agg(spent_ns=_LENGTH.sum())
+        spent = kept.group_by("kind").agg(
+            spent_ns=_LENGTH.filter(_COMPUTES).sum(), beside_ns=_LENGTH.filter(~_COMPUTES).sum()
+        )
         told = own.number == self.telling
         return Kept(
             cells=[Cell(count, **span) for count, span in _extents(kept, edges)],
@@ -307,17 +310,20 @@ def _sums(tasks: pl.DataFrame) -> pl.DataFrame:
     busy_ns = computing["end_ns"].to_numpy() - fresh_ns
     busy = extremes(computing.select("position"), sums={"busy_ns": busy_ns}).drop("count")
     # Added up by rank and kind first, what is one of few kinds need not be looked for among all rows.
-    of_kinds = tasks.group_by("position", "kind").agg(spent=_LENGTH.sum(), count=pl.len())
-    spent, kind = pl.col("spent"), pl.col("kind")
+    of_kinds = tasks.group_by("position", "kind", computes=_COMPUTES).agg(
+        spent=_LENGTH.sum(), count=pl.len().cast(pl.Int64)
+    )
+    kind, computes = pl.col("kind"), pl.col("computes")
     by_kind = [
-        column
+        pl.col(value).filter(where, kind == one.value).sum().alias(column(one.value))
         for one in Kind
-        for column in (
-            spent.filter(kind == one.value).sum().alias(block_files.spent(one.value)),
-            pl.col("count").filter(kind == one.value).sum().cast(pl.Int64)
-            .alias(block_files.counted(one.value)),
+        for value, where, column in (
+            ("spent", computes, block_files.spent),
+            ("count", computes, block_files.counted),
+            ("spent", ~computes, block_files.spent_beside),
+            ("count", ~computes, block_files.counted_beside),
         )
-    ]  # fmt: skip
+    ]
     sums = (
         busy,
         of_kinds.with_columns(kind.cast(pl.String)).group_by("position").agg(by_kind),

@@ -265,13 +265,15 @@ def _tell(
         *(origin_ns + step.end for step in known["steps"]),
     )
     held = _counted(counters, found, ranks, origin_ns, end_ns)
-    spent = pl.concat([one.spent for one in kept]).group_by("kind").agg(pl.col("spent_ns").sum())
     shares = max(1, overview.steps.height) * max(1, ranks.height)
-    of_kind = {str(kind): spent_ns // shares for kind, spent_ns in spent.iter_rows()}
+    spent = pl.concat([one.spent for one in kept])
+    means = spent.group_by("kind").agg(pl.col("spent_ns", "beside_ns").sum() // shares)
+    of_kind = {str(kind): times for kind, *times in means.iter_rows()}
     known |= {
         "kinds": [
-            msgspec.structs.replace(kind, spent=of_kind.get(kind.name, 0))
+            msgspec.structs.replace(kind, spent=spent_ns, beside=beside_ns)
             for kind in known["kinds"]
+            for spent_ns, beside_ns in [of_kind.get(kind.name, (0, 0))]
         ],
         "notes": [
             *known["notes"],

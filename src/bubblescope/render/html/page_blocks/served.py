@@ -35,9 +35,11 @@ from bubblescope.render.html.page_blocks.block_files import (
     afar_file,
     causes_file,
     counted,
+    counted_beside,
     idle,
     overview_columns,
     spent,
+    spent_beside,
     sums_file,
 )
 from bubblescope.render.html.page_blocks.block_reading import Address, BlockReader, none_of
@@ -168,14 +170,16 @@ class Blocks:
         ran, known = self._known("tasks", wanted, *span)
         idled, explained = self._known("gaps", wanted, *span)
         busy = _total(ran, "busy_ns")
-        kinds, counts, causes = (
-            np.array([_total(sums, column(one.name)) for one in of], np.int64)
-            for sums, column, of in (
-                (ran, spent, told.kinds),
-                (ran, counted, told.kinds),
-                (idled, idle, told.causes),
+        sums = {
+            name: np.array([_total(table, column(one.name)) for one in of], np.int64)
+            for name, table, column, of in (
+                ("kinds", ran, spent, told.kinds),
+                ("tasks", ran, counted, told.kinds),
+                ("kinds_beside", ran, spent_beside, told.kinds),
+                ("tasks_beside", ran, counted_beside, told.kinds),
+                ("causes", idled, idle, told.causes),
             )
-        )
+        }
         here = (pl.col("start_ns") < span[1]) & (pl.col("end_ns") > span[0])
         for batch, mine in self._blocks.batches(wanted):
             at_tasks = {*self._blocks.addresses("tasks", [batch], *span)} - known
@@ -191,16 +195,15 @@ class Blocks:
             )
             found = totals(data, start_ns, end_ns, mine.tolist())
             busy += found.busy
-            kinds, counts, causes = kinds + found.kinds, counts + found.tasks, causes + found.causes
+            for name in sums:
+                sums[name] += getattr(found, name)
         spanned = len(wanted) * (end_ns - start_ns)
         return schema.Totals(
             ranks=len(wanted),
             spanned=spanned,
             busy=busy,
             idle=spanned - busy,
-            kinds=kinds.tolist(),
-            tasks=counts.tolist(),
-            causes=causes.tolist(),
+            **{name: values.tolist() for name, values in sums.items()},
             unexplained=self._steps_of(self._unexplained(*span)),
         )
 

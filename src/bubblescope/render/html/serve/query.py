@@ -232,25 +232,30 @@ def totals(data: PageData, start_ns: int, end_ns: int, ranks: Collection[int]) -
     length = pl.col("end_ns") - pl.col("start_ns")
     inside = (pl.col("start_ns") < stop) & (pl.col("end_ns") > begin)
     own = data.tasks.filter(wanted, inside, pl.col("task").is_not_null()).with_columns(**clipped)
+    computes = pl.col("lane") == Lane.COMPUTE.value
     # Tasks of several rows of a lane overlap; the time in which any runs counts once.
-    computing = own.filter(pl.col("lane") == Lane.COMPUTE.value).sort("position", "start_ns")
-    starts, ends, position = intervals.columns(computing, "position")
+    ran = own.filter(computes).sort("position", "start_ns")
+    starts, ends, position = intervals.columns(ran, "position")
     busy = int((ends - intervals.fresh_start_ns(starts, ends, position)).sum())
-    by_kind = own.group_by(pl.col("kind").cast(pl.String)).agg(
+    by_kind = own.group_by(computes, pl.col("kind").cast(pl.String)).agg(
         length.sum().alias("ns"), pl.len().alias("count")
     )
-    kinds = {kind: (ns, count) for kind, ns, count in by_kind.iter_rows()}
+    spent = {(lane, kind): (ns, count) for lane, kind, ns, count in by_kind.iter_rows()}
     idle = data.gaps.filter(wanted, inside).with_columns(**clipped)
     by_cause = dict(idle.group_by("cause").agg(length.sum()).iter_rows())
     spanned = len(set(ranks)) * (stop - begin)
-    named = [kind.name for kind in data.told.kinds]
+    computing, beside = (
+        [spent.get((lane, kind.name), (0, 0)) for kind in data.told.kinds] for lane in (True, False)
+    )
     return Totals(
         ranks=len(set(ranks)),
         spanned=spanned,
         busy=busy or 0,
         idle=spanned - (busy or 0),
-        kinds=[kinds.get(kind, (0, 0))[0] for kind in named],
-        tasks=[kinds.get(kind, (0, 0))[1] for kind in named],
+        kinds=[ns for ns, _ in computing],
+        tasks=[count for _, count in computing],
+        kinds_beside=[ns for ns, _ in beside],
+        tasks_beside=[count for _, count in beside],
         causes=[by_cause.get(cause.name, 0) for cause in data.told.causes],
         unexplained=0,
     )
