@@ -51,6 +51,7 @@ export const CHINESE = {
   "since step began": "距本步开始",
   "launched before": "提前下发",
   "name in the trace": "跟踪数据中的名称",
+  "more controls": "更多控件",
   "{count} more letters": "还有 {count} 个字符",
   "a step": "每步",
   "warm-up": "预热",

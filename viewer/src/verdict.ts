@@ -1,7 +1,7 @@
 // The head of the page: how much is idle, why, and what would help, that which saves most first.
 
 import { ofDevices, type Head, type Remedy } from "./data";
-import { button, element, shortened } from "./dom";
+import { button, dropDown, element, shortened } from "./dom";
 import { causeSwatch } from "./why";
 import { brief, telling, uncertain } from "./units";
 import { nameOf, t } from "./words";
@@ -50,11 +50,10 @@ function idle(head: Head): HTMLElement {
       element("p", {}, [of, said].filter(Boolean).join(" ")),
       ...(others.length
         ? [
-            element(
-              "details",
+            dropDown(
               { class: "others" },
-              element("summary", {}, t("{count} other rates", { count: others.length })),
-              rates(head, others),
+              t("{count} other rates", { count: others.length }),
+              element("div", {}, rates(head, others)),
             ),
           ]
         : []),
@@ -107,8 +106,5 @@ function schedule(head: Head): HTMLElement[] {
   if (!head.departures.length) return [line];
   const items = head.departures.map((text) => element("li", {}, text));
   const count = items.length === 1 ? t("1 departure") : t("{count} departures", { count: items.length });
-  return [
-    line,
-    element("details", { class: "departures" }, element("summary", {}, count), element("ul", {}, ...items)),
-  ];
+  return [line, dropDown({ class: "departures" }, count, element("ul", {}, ...items))];
 }
