@@ -39,7 +39,9 @@ class TestEverySize:
         if page.locator(".more > summary").is_visible():
             page.locator(".more > summary").click()
         for name in ("previous step", "colour by", "causes", "fold", "summary", "show keys"):
-            assert page.get_by_label(name).or_(page.get_by_text(name, exact=True)).first.is_visible()
+            assert (
+                page.get_by_label(name).or_(page.get_by_text(name, exact=True)).first.is_visible()
+            )
 
     @pytest.mark.parametrize("name", ["view", "picture"])
     def test_menus_open_within_the_window(self, opened, width, height, name):
@@ -53,6 +55,17 @@ class TestEverySize:
         page.locator(".others > summary").click()
         page.wait_for_timeout(200)
         assert page.evaluate(CUT, ".others .drop") == []
+
+    def test_what_changed_stays_in_its_column(self, opened, width, height):
+        slower = one_f_one_b(backward_ns=2_200_001)
+        page = opened(one_f_one_b(), width, height, against=slower, as_it_opens=True)
+        room = page.evaluate("""() => {
+            const gain = document.querySelector(".gain");
+            gain.textContent = "-22.40 ± 1.674 ms"; // of runs that have noise
+            const { scrollWidth, clientWidth } = gain.closest("li");
+            return clientWidth - scrollWidth;
+        }""")
+        assert room >= 0
 
 
 def test_what_a_key_said_gives_way_to_what_the_search_found(opened):

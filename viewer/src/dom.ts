@@ -58,6 +58,13 @@ export function below(anchor: HTMLElement, floats: HTMLElement): void {
   floats.style.left = `${Math.max(EDGE, Math.min(left, innerWidth - floats.offsetWidth - EDGE))}px`;
 }
 
+const KEPT = /((?:± )?\S*\d (?:[nµm]?s|%)(?!\w)\S*|(?<!\S)\S{0,16}[a-z]-[a-z]\S{0,16}(?!\S))/;
+
+/** A text in whose lines numbers have their units beside them, and words their hyphens. */
+export function unbroken(text: string): Child[] {
+  return text.split(KEPT).map((part, at) => (at % 2 ? element("span", { class: "kept" }, part) : part));
+}
+
 export type Fact = [name: string, value: string | Node | null];
 
 /** Facts one below the other, without those that are unknown. */

@@ -40,6 +40,11 @@ export function telling(error: number | null): error is number {
   return error !== null && error >= 0.00005;
 }
 
+/** A text of the report's, in which negative numbers have a hyphen, with signs of minus as elsewhere on the page. */
+export function withMinus(text: string): string {
+  return text.replace(/(?<!\S)-(?=\d)/g, "−");
+}
+
 /** A share with how far it may be off, if that is known and tells anything. */
 export function uncertain(rate: number | null, error: number | null): string {
   if (rate === null || !telling(error)) return percent(rate);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { duration, exact, percent, quantity, roundStep, tick, uncertain } from "../src/units";
+import { duration, exact, percent, quantity, roundStep, tick, uncertain, withMinus } from "../src/units";
 import { random } from "./made";
 
 test.each([
@@ -69,4 +69,10 @@ test.each([
   [0.5, "", "0.5"],
 ])("%d %s is %s", (value, unit, text) => {
   expect(quantity(value, unit)).toBe(text);
+});
+
+test("a minus is no hyphen", () => {
+  expect(withMinus("-9.75 % (95 % interval -40.47 to +26.72 %) of zb-h1, 1-2")).toBe(
+    "−9.75 % (95 % interval −40.47 to +26.72 %) of zb-h1, 1-2",
+  );
 });
