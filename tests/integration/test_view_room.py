@@ -56,6 +56,24 @@ class TestEverySize:
         page.wait_for_timeout(200)
         assert page.evaluate(CUT, ".others .drop") == []
 
+    def test_answers_to_what_if_are_not_cut(self, opened, width, height):
+        page = opened(one_f_one_b(), width, height, as_it_opens=True)
+        page.keyboard.press("y")
+        until(page, "document.querySelectorAll('.ready tbody tr').length > 1")
+        sides = page.evaluate("""() => {
+            const { right } = document.querySelector(".ready").getBoundingClientRect();
+            return [...document.querySelectorAll(".ready :is(td, th, button)")]
+                .map((one) => right - one.getBoundingClientRect().right);
+        }""")
+        assert min(sides) >= -1
+
+    def test_the_keys_open_at_their_top(self, opened, width, height):
+        page = opened(one_f_one_b(), width, height, as_it_opens=True)
+        page.keyboard.press("?")
+        page.wait_for_timeout(50)
+        assert page.locator("dialog.help").evaluate("(one) => one.scrollTop") == 0
+        assert page.get_by_role("button", name="close", exact=True).first.is_visible()
+
     def test_what_changed_stays_in_its_column(self, opened, width, height):
         slower = one_f_one_b(backward_ns=2_200_001)
         page = opened(one_f_one_b(), width, height, against=slower, as_it_opens=True)

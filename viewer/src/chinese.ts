@@ -445,6 +445,7 @@ export const CHINESE = {
   "the pipeline phase of a step": "一步的流水线时段",
   "what was captured": "采集范围",
   "the command that asks this": "提出这个问题的命令",
+  copy: "复制",
   "copy as command": "复制为命令",
   "copy the command that asks this": "复制提出这个问题的命令",
   copied: "已复制",
