@@ -1,13 +1,17 @@
 // @vitest-environment happy-dom
 import { expect, test } from "vitest";
-import { scheme } from "../src/colour";
+import { scheme, type Scheme } from "../src/colour";
 import { LanePainter } from "../src/lanes";
 import { legend } from "../src/legend";
 import { packed, Raster } from "../src/raster";
 import { made, THEME } from "./made";
 
 /** The pixels of a lane of one rank, a pixel for every 10 ns, from top to bottom. */
-function painted(unrecorded: { rank: number; start: number; end: number }[], height: number): Uint32Array {
+function painted(
+  unrecorded: { rank: number; start: number; end: number }[],
+  height: number,
+  coloured: Partial<Scheme> = {},
+): Uint32Array {
   (globalThis as { ImageData?: unknown }).ImageData ??= class {
     data;
     constructor(
@@ -23,7 +27,13 @@ function painted(unrecorded: { rank: number; start: number; end: number }[], hei
   });
   const raster = new Raster();
   raster.begin(24, height, 1, 0);
-  const look = { scheme: scheme("kind", head, data), causes: false, phases: false, pale: false, figure: false };
+  const look = {
+    scheme: { ...scheme("kind", head, data), ...coloured },
+    causes: false,
+    phases: false,
+    pale: false,
+    figure: false,
+  };
   const grid = { first: 0, perPixel: 10, columns: 24, ratio: 1 };
   const paint = new LanePainter(head, data).painter(raster, data, { ...look, theme: THEME }, grid, 0);
   paint({ row: head.rows[0]!, gaps: undefined, top: 0, height, band: 0 }, raster.whole);
@@ -46,6 +56,18 @@ test("of another rank it is not, and in a lane too low for stripes it has its gr
   const page = packed(THEME.page);
   expect(painted([{ rank: 1, start: 80, end: 160 }], 16)).not.toContain(page);
   expect([...painted([{ rank: 0, start: 80, end: 160 }], 1)].filter((pixel) => pixel === page)).toHaveLength(8);
+});
+
+test("a block that is no pair has no line through its middle where others are pairs, and pairs have one", () => {
+  const [pale, edge] = ["#ffdf96", "#8a5a00"];
+  const column = (below: number[]): number[] => {
+    const fills = { fills: [pale, pale], edges: [edge, edge], inks: ["#000000", "#000000"] };
+    const pixels = painted([], 16, { ...fills, codes: new Uint8Array([0]), below: new Uint8Array(below) });
+    return Array.from({ length: 16 }, (_, y) => pixels[24 * y + 4]!);
+  };
+  const lines = (below: number[]): number[] => column(below).flatMap((pixel, y) => (pixel === packed(edge) ? [y] : []));
+  expect(lines([0])).toEqual([0, 15]);
+  expect(lines([1])).toEqual([0, 7, 8, 15]);
 });
 
 test("the legend names it where there is any", () => {
