@@ -150,7 +150,6 @@ export class Arranging {
   }
 
   nextArrows(): void {
-    this.app.toolbar.say("");
     this.app.change({ arrows: following(ARROWS, this.app.state.arrows) });
   }
 

@@ -2,8 +2,8 @@
 
 import { changeOf, counterpartId, counterpartOf, signed } from "./against";
 import type { Against, Change, ChangeTable, Head, Pair, Tasks } from "./data";
-import { button, element, list, shortened, type Fact } from "./dom";
-import { duration, percent } from "./units";
+import { button, element, list, shortened, unbroken, type Fact } from "./dom";
+import { duration, percent, withMinus } from "./units";
 import { nameOf, t } from "./words";
 
 const IN_SIGHT = 3; // parts of a step that changed most
@@ -31,10 +31,8 @@ export function comparedVerdict(
       element(
         "div",
         {},
-        ...(step === null
-          ? []
-          : [element("strong", { class: `share ${doubt(step)}` }, step.rise.replaceAll("-", "−"))]),
-        element("p", {}, headline),
+        ...(step === null ? [] : [element("strong", { class: `share ${doubt(step)}` }, withMinus(step.rise))]),
+        element("p", {}, ...unbroken(withMinus(headline))),
       ),
     ),
     element(
@@ -48,7 +46,7 @@ export function comparedVerdict(
       element("h1", {}, shortened(head.title, FACTS)),
       ...names(against).map((name, at) => {
         const { label, said } = against.sides[at]!;
-        return element("p", { title: label }, element("b", {}, "AB"[at]!), ` ${name} · ${said}`);
+        return element("p", { title: label }, element("b", {}, "AB"[at]!), ...unbroken(` ${name} · ${said}`));
       }),
       button(t("all differences"), t("every measure of both runs"), more),
     ),
@@ -73,12 +71,12 @@ function part(change: Change, find: (query: string) => void, more: () => void): 
   made.className = `remedy ${doubt(change)}`;
   const what = change.group === "cause" ? t("idle: ") : change.group === "kind" ? t("busy: ") : "";
   made.append(
-    element("span", { class: "gain" }, change.rise.replaceAll("-", "−")),
+    element("span", { class: "gain" }, ...unbroken(withMinus(change.rise))),
     element(
       "span",
       { class: "said" },
       element("b", {}, `${what}${nameOf(change.name)}`),
-      ` ${change.before} → ${change.after}`,
+      ...unbroken(` ${change.before} → ${change.after}`),
       ...[certainty(change)].filter(Boolean).map((text) => element("em", {}, ` ${text}`)),
     ),
   );
@@ -139,7 +137,7 @@ function table({ title, of, changes }: ChangeTable): HTMLElement {
           { class: doubt(change) },
           element("th", { scope: "row" }, change.group === "detail" ? change.name : nameOf(change.name)),
           ...[change.before, change.after, change.rise, change.relative].map((text) =>
-            element("td", { class: "number" }, text),
+            element("td", { class: "number" }, withMinus(text)),
           ),
           element("td", {}, change.certain === false && change.difference ? t("noise") : ""),
         ),

@@ -30,6 +30,41 @@ export function button(label: string, title: string, pressed: () => void): HTMLB
   return made;
 }
 
+const EDGE = 4; // pixels between what floats and the edges of the window
+
+/** What opens below its summary: over the page, but within the window. @param opened is called first */
+export function dropDown(
+  attributes: Record<string, string>,
+  summary: string,
+  content: HTMLElement,
+  opened = (): void => {},
+): HTMLDetailsElement {
+  const heading = element("summary", {}, summary);
+  const made = element("details", attributes, heading, content);
+  content.classList.add("drop");
+  made.addEventListener("toggle", () => made.open && opened());
+  const place = (): void => void (made.open && below(heading, content));
+  new ResizeObserver(place).observe(content);
+  addEventListener("resize", place);
+  return made;
+}
+
+/** Put what floats below something, within the window. */
+export function below(anchor: HTMLElement, floats: HTMLElement): void {
+  const { left, bottom } = anchor.getBoundingClientRect();
+  floats.style.top = `${bottom + EDGE}px`;
+  floats.style.left = "0"; // where it is as wide as it can be
+  floats.style.maxHeight = `${innerHeight - bottom - 2 * EDGE}px`;
+  floats.style.left = `${Math.max(EDGE, Math.min(left, innerWidth - floats.offsetWidth - EDGE))}px`;
+}
+
+const KEPT = /((?:± )?\S*\d (?:[nµm]?s|%)(?!\w)\S*|(?<!\S)\S{0,16}[a-z]-[a-z]\S{0,16}(?!\S))/;
+
+/** A text in whose lines numbers have their units beside them, and words their hyphens. */
+export function unbroken(text: string): Child[] {
+  return text.split(KEPT).map((part, at) => (at % 2 ? element("span", { class: "kept" }, part) : part));
+}
+
 export type Fact = [name: string, value: string | Node | null];
 
 /** Facts one below the other, without those that are unknown. */

@@ -55,7 +55,7 @@ export class Finding {
     const explained = this.app.head.steps.length - unexplained;
     this.within = unexplained ? ` · ${t("in {count} explained steps", { count: explained })}` : "";
     const said = found + this.within;
-    this.app.toolbar.say(this.query.trim() ? said : "");
+    this.app.toolbar.sayFound(this.query.trim() ? said : "");
     this.mark();
     this.app.refresh();
     this.app.redraw();
@@ -65,7 +65,7 @@ export class Finding {
   private refuse(error: unknown): void {
     if (!(error instanceof QueryError)) throw error;
     this.show({ what: "task", items: new Int32Array() }, 0);
-    this.app.toolbar.say(error.message, true);
+    this.app.toolbar.sayFound(error.message, true);
   }
 
   /** Mark those of the tasks or of the idle time here that were found; idle time stands out from all tasks too. */
@@ -119,7 +119,7 @@ export class Finding {
     if (loader) void selection.goFar(item, this.what);
     else selection.go({ what: this.what, index: item });
     const count = this.found.length.toLocaleString("en-US");
-    toolbar.say(t("{at} of {count}", { at: (this.foundAt + 1).toLocaleString("en-US"), count }) + this.within);
+    toolbar.sayFound(t("{at} of {count}", { at: (this.foundAt + 1).toLocaleString("en-US"), count }) + this.within);
   }
 
   focusSearch(): void {

@@ -2,29 +2,27 @@
 
 import { firstEndingAfter, type Cause, type Data, type Head } from "./data";
 import { shape } from "./dom";
-import { inSight } from "./journey";
 import type { Place } from "./layout";
 import { fillOf, patternFill } from "./picture_legend";
+import { axisOf, ticksOf } from "./ruler";
 import type { Theme } from "./theme";
-import { fixed, roundStep, tick } from "./units";
+import { fixed, tick } from "./units";
 import type { View } from "./view";
 import { t } from "./words";
 
 export const AXIS = 40; // pixels of height: steps above, times below
-const SPACING = 110; // least distance of ticks
 const LEAST = 0.5; // pixels of a stretch of idle time that is drawn
 const LETTER = 6.6; // mean width of one
 
 /** Ticks, and where steps begin, down to `bottom`. @param left of the plot */
 export function axis(head: Head, view: View, left: number, bottom: number, theme: Theme): SVGElement {
   const made = shape("g", { class: "axis" });
-  const spacing = roundStep(SPACING / view.scale);
-  const zero = inSight(head, view)?.start ?? 0; // as the page has it: within a step time counts from its start
-  for (let at = zero + Math.ceil((view.start - zero) / spacing) * spacing; at <= view.end; at += spacing) {
+  const times = axisOf(head, view);
+  for (const at of ticksOf(view, times)) {
     const x = fixed(left + view.x(at));
     made.append(
       shape("line", { x1: x, x2: x, y1: AXIS - 6, y2: AXIS, stroke: theme.dim }),
-      shape("text", { x: x + 4, y: AXIS - 6, fill: theme.dim }, tick(at - zero, spacing)),
+      shape("text", { x: x + 4, y: AXIS - 6, fill: theme.dim }, tick(at - times.zero, times)),
     );
   }
   let drawn = -Infinity;

@@ -44,7 +44,8 @@ const KEYS: Fact[] = [
 /** A dialog: it keeps the focus, and a click outside or Escape closes it. */
 export function help(): HTMLDialogElement {
   const close = button(t("close"), t("Escape"), () => made.close());
-  const made = element("dialog", { class: "help", "aria-label": t("keys") }, list(KEYS), close);
+  const heading = element("h2", {}, t("keys"), close); // at the top: where the focus goes, the dialog scrolls to
+  const made = element("dialog", { class: "help", "aria-label": t("keys") }, heading, list(KEYS));
   made.addEventListener("click", (event) => {
     if (event.target === made) made.close(); // what is around its content is its backdrop
   });

@@ -1,8 +1,8 @@
-import { hasCauses } from "./data";
 // Pointer, wheel and keys.
 
 import type { App } from "./app";
 import { curveTooltip } from "./curves";
+import { hasCauses } from "./data";
 import { firstBelow, foldAt, moved, type Item } from "./layout";
 import { kernelTooltip } from "./kernels";
 import { long } from "./label";
@@ -442,5 +442,5 @@ function number(app: App, digit: string): void {
   typed = { text: now - typed.at < DIGITS ? typed.text + digit : digit, at: now };
   const step = app.head.steps.find((one) => String(one.step) === typed.text);
   if (step) app.journey.showStep(step);
-  app.toolbar.say(step ? "" : t("no step {step}", { step: typed.text }), !step);
+  else app.toolbar.say(t("no step {step}", { step: typed.text }), true);
 }

@@ -68,7 +68,7 @@ export class LanePainter {
   private paint(at: At, place: Place, y: number): void {
     const { raster, look, grid, stretch, data } = at;
     const { scheme, theme } = look;
-    const { line, other, ground, marks, idle } = this.lines;
+    const { line, other, ground, idle, marks } = this.lines;
     const layers = this.layers!;
     const pale = look.pale && (place.row.lane === "ideal" || place.row.lane === "whatif");
     const { upper, lower, inks } = pale ? layers.pale : layers.plain;
@@ -76,25 +76,26 @@ export class LanePainter {
     const gaps = look.causes ? place.gaps : undefined;
     ground.fill(packed(pale ? veiled(theme.idle, theme) : theme.idle), stretch.from, stretch.to);
     idle.fill(0, stretch.from, stretch.to);
+    for (const half of marks) half.fill(0, stretch.from, stretch.to);
     if (look.phases && place.row.lane === "compute") this.phases(at, data, place.row.rank);
     if (place.row.lane === "compute") this.unrecorded(at, place.row.rank);
     // A pair that overlaps has its second task in its lower half.
     const halves = upper === lower ? [upper] : [upper, lower];
+    const rowsOf = (half: number): Stretch => raster.rows(y + (half * height) / halves.length, height / halves.length);
     halves.forEach((layer, half) => {
-      const rows = raster.rows(y + (half * height) / halves.length, height / halves.length);
+      const rows = rowsOf(half);
       line.set(ground);
-      marks.fill(0, stretch.from, stretch.to);
       if (gaps && scheme.wholeGaps) {
         idle.fill(0, stretch.from, stretch.to);
         layers.gaps.mix(gaps, grid, stretch, ground, line, idle);
       }
-      layer.mix(place.row, grid, stretch, ground, line, marks);
+      layer.mix(place.row, grid, stretch, ground, line, marks[half]);
       if (height < LINED) return raster.fill(rows, line, stretch);
       other.set(line);
       if (gaps && scheme.wholeGaps) this.showThrough(at, rows, layers.gapInks);
       else this.stripe(at, rows, packed(theme.line));
-      this.box(at, rows, inks);
     });
+    if (height >= LINED) halves.forEach((_, half) => this.box(at, rowsOf(half), inks, half));
     if (gaps && height < place.height) {
       ground.fill(packed(theme.idle), stretch.from, stretch.to);
       line.set(ground);
@@ -130,15 +131,16 @@ export class LanePainter {
     else hatch(raster, rows, other, line, idle, STRIPES, grid, Math.round(grid.ratio), stretch);
   }
 
-  /** Draw the upper and lower lines of blocks that have them all around. */
-  private box({ raster, grid, stretch }: At, { from, to }: Stretch, { boxed, edges }: Inks): void {
-    const { marks } = this.lines;
+  /** Draw the upper and lower lines of blocks that have them all around; none between halves that are one block. */
+  private box({ raster, grid, stretch }: At, { from, to }: Stretch, { boxed, edges }: Inks, half: number): void {
+    const [own, other] = [this.lines.marks[half]!, this.lines.marks[1 - half]!];
     const thick = Math.round(grid.ratio);
     for (let x = stretch.from; x < stretch.to; x++) {
-      if (marks[x] === 0 || !boxed[marks[x]! - 1]) continue;
-      const edge = edges[marks[x]! - 1]!;
-      for (let row = from; row < Math.min(from + thick, to); row++) raster.set(x, row, edge);
-      for (let row = Math.max(from, to - thick); row < to; row++) raster.set(x, row, edge);
+      if (own[x] === 0 || !boxed[own[x]! - 1]) continue;
+      const edge = edges[own[x]! - 1]!;
+      const one = own[x] === other[x];
+      if (!one || half === 0) for (let row = from; row < Math.min(from + thick, to); row++) raster.set(x, row, edge);
+      if (!one || half === 1) for (let row = Math.max(from, to - thick); row < to; row++) raster.set(x, row, edge);
     }
   }
 
@@ -213,7 +215,7 @@ function linesOf(columns: number) {
     line: new Uint32Array(columns),
     other: new Uint32Array(columns), // the same where a pattern has no ink
     ground: new Uint32Array(columns),
-    marks: new Uint8Array(columns), // of blocks
+    marks: [new Uint8Array(columns), new Uint8Array(columns)], // of blocks, by their half
     idle: new Uint8Array(columns), // of gaps, or of phases
   };
 }

@@ -2,9 +2,9 @@
 // a canvas of its own, so that the lanes need not be drawn again.
 
 import type { Head } from "./data";
-import { inSight } from "./journey";
 import type { Layout } from "./layout";
 import { resize } from "./paint";
+import { axisOf } from "./ruler";
 import type { Range } from "./state";
 import type { Theme } from "./theme";
 import { duration, tick } from "./units";
@@ -67,8 +67,9 @@ export class Overlay {
     context.globalAlpha = 0.55;
     context.fillRect(left + x, 0, 1, height);
     context.globalAlpha = 1;
-    const zero = inSight(this.head, view)?.start ?? 0;
-    label(context, tick(view.time(x) - zero, Math.max(1, 1 / view.scale)), left + x, height - 20, theme);
+    const axis = axisOf(this.head, view);
+    const said = tick(view.time(x) - axis.zero, axis, Math.max(1, 1 / view.scale)); // as exact as a pixel
+    label(context, said, left + x, height - 20, theme);
   }
 }
 

@@ -5,7 +5,7 @@ import { inSight, zeroOf } from "./journey";
 import { resize } from "./paint";
 import type { Theme } from "./theme";
 import { rated, rateRight } from "./titles";
-import { duration, percent, roundStep, tick, uncertain } from "./units";
+import { duration, percent, roundStep, tick, uncertain, type Scale } from "./units";
 import type { View } from "./view";
 import { t } from "./words";
 
@@ -94,16 +94,32 @@ export class Ruler {
   }
 
   private ticks(context: CanvasRenderingContext2D, view: View, left: number, theme: Theme): void {
-    const spacing = roundStep(TICK_SPACING / view.scale);
     context.fillStyle = theme.dim;
-    const zero = zeroOf(this.head, view);
-    for (let at = zero + Math.ceil((view.start - zero) / spacing) * spacing; at <= view.end; at += spacing) {
+    const axis = axisOf(this.head, view);
+    for (const at of ticksOf(view, axis)) {
       const x = left + view.x(at);
       context.fillRect(x, RULER - 5, 1, 5);
-      const said = tick(at - zero, spacing);
+      const said = tick(at - axis.zero, axis);
       if (x + 4 + context.measureText(said).width <= left + view.width) context.fillText(said, x + 4, RULER - 12);
     }
   }
+}
+
+/** How time is told above the lanes. */
+export interface Axis extends Scale {
+  zero: number; // from which it counts
+}
+
+export function axisOf(head: Head, view: View): Axis {
+  const zero = zeroOf(head, view);
+  return { zero, spacing: roundStep(TICK_SPACING / view.scale), most: view.end - zero };
+}
+
+/** The times of the ticks in sight. */
+export function ticksOf(view: View, { zero, spacing }: Axis): number[] {
+  const first = Math.ceil((view.start - zero) / spacing);
+  const last = Math.floor((view.end - zero) / spacing);
+  return Array.from({ length: last - first + 1 }, (_, at) => zero + (first + at) * spacing);
 }
 
 /** The axis of the look of papers. */

@@ -1,6 +1,6 @@
 // What stands left of the lanes: ranks with their stages and bubble rates, and headings of groups.
 
-import { idleOf, type Head, type Lane, type Rank, type Row } from "./data";
+import { idleOf, type Head, type Lane, type Rank } from "./data";
 import { clip } from "./fitted";
 import { streamOf } from "./kernels";
 import type { Band, Caption, Curve, Fold, Heading, KernelPlace, Note, Place } from "./layout";
@@ -35,7 +35,8 @@ export function rateRight(gutter: number): number {
   return gutter - 10;
 }
 
-const WIDEST_BAR = 60; // of an idle share of 1
+const GAUGE = { wide: 48, tall: 3, below: 8 }; // pixels of the line under an idle share, and from the middle of its text
+const GAUGED = 20; // least height of a lane that has room for it
 
 export function drawHeading(
   context: CanvasRenderingContext2D,
@@ -180,12 +181,7 @@ export function drawTitle(
   const known = measured ? shortRate(rank) : overlayRate(head, band.rank, band.stack);
   const right = rateRight(gutter);
   const wide = rated(gutter);
-  const idle = idleOf(rank);
-  if (measured && wide && idle) {
-    context.fillStyle = theme.line;
-    const long = WIDEST_BAR * idle;
-    context.fillRect(right - long, y - 7, long, 14);
-  }
+  if (measured && wide && tall >= GAUGED) drawGauge(context, idleOf(rank), right, y, theme);
   if (measured && band.unfolded !== null) {
     context.font = "9px system-ui, sans-serif";
     context.fillStyle = theme.dim;
@@ -215,6 +211,21 @@ export function drawTitle(
   context.textAlign = "left";
 }
 
+/** How much of the time was idle, as a line below the number. */
+function drawGauge(
+  context: CanvasRenderingContext2D,
+  share: number | null,
+  right: number,
+  y: number,
+  theme: Theme,
+): void {
+  if (share === null) return;
+  context.fillStyle = theme.line;
+  context.fillRect(right - GAUGE.wide, y + GAUGE.below, GAUGE.wide, GAUGE.tall);
+  context.fillStyle = theme.dim;
+  context.fillRect(right - GAUGE.wide, y + GAUGE.below, GAUGE.wide * Math.min(1, share), GAUGE.tall);
+}
+
 /** What a rank is called; where there are two runs, with the one that is meant. */
 function titleOf(head: Head, { rank }: Rank, run = ""): string {
   return head.against && run ? t("rank {rank} {run}", { rank, run }) : t("rank {rank}", { rank });
@@ -224,14 +235,15 @@ function titleOf(head: Head, { rank }: Rank, run = ""): string {
 export function drawOverlayTitle(
   context: CanvasRenderingContext2D,
   head: Head,
-  { row, height }: Place,
+  place: Place,
   y: number,
   gutter: number,
   theme: Theme,
 ): void {
+  const { row, height } = place;
   const overlay = head.overlays.find(({ lane }) => lane === row.lane);
   if (!overlay || height < 12) return;
-  if (row.lane === "against") return drawOtherRun(context, head, row, y + Math.min(height, 22) / 2, gutter, theme);
+  if (row.lane === "against") return drawOtherRun(context, head, place, y + Math.min(height, 22) / 2, gutter, theme);
   if (gutter < RATED) return;
   const rate = overlayRate(head, row.rank, row.lane);
   context.font = "12px system-ui, sans-serif";
@@ -247,7 +259,7 @@ export function drawOverlayTitle(
 function drawOtherRun(
   context: CanvasRenderingContext2D,
   head: Head,
-  row: Row,
+  { row, height }: Place,
   y: number,
   gutter: number,
   theme: Theme,
@@ -260,6 +272,7 @@ function drawOtherRun(
   context.fillText("B", 10 + before, y);
   // Of B, how long its devices were idle is not on the page: its bubbles are no share to set beside A's.
   if (!rates || gutter < RATED || head.ranks[row.rank]!.idle !== null) return;
+  if (height >= GAUGED) drawGauge(context, rates.makespan, rateRight(gutter), y, theme);
   context.textAlign = "right";
   context.fillStyle = theme.text;
   context.fillText(shortRate({ rates, idle: null }), rateRight(gutter), y);

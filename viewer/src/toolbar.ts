@@ -1,10 +1,10 @@
-import { hasCauses } from "./data";
 // The controls above the lanes. They show the state and ask for another; they keep none of their own.
 
 import type { App } from "./app";
 import { allImagined, imagined } from "./arranging";
 import { MODES, modes, type Mode } from "./colour";
-import { button, element } from "./dom";
+import { hasCauses } from "./data";
+import { below, button, dropDown, element } from "./dom";
 import { foldable } from "./folding";
 import { EXTRAS, groups, GROUPINGS, moved, overlayAbove, SIZES, type Extra, type Grouping, type Size } from "./layout";
 import { inSight } from "./journey";
@@ -36,13 +36,18 @@ export class Toolbar {
   readonly search: HTMLInputElement;
   private readonly found = element("span", { class: "found", role: "status", "aria-live": "polite" });
   private readonly colour: HTMLSelectElement;
-  private readonly lanes: HTMLDetailsElement;
+  private readonly lanes = element("div", {}); // of the menu of what is shown
   private readonly completions = element("datalist", { id: "completions" });
   private readonly now = button("", t("the whole run (f)"), () => {
     this.app.view.fit();
     this.app.journey.moved();
   });
   private readonly toggles: { button: HTMLButtonElement; pressed: (state: State) => boolean; lanes: boolean }[] = [];
+  private readonly controls: HTMLElement[]; // those that go into a menu where the bar has no room for them
+  private readonly rest = element("div", {}); // of that menu
+  private readonly more = dropDown({ class: "menu more" }, "…", this.rest);
+  private width = 0; // for which there is room
+  private lasting = { text: "", wrong: false }; // what the search found
 
   constructor(private readonly app: App) {
     const { head } = app;
@@ -72,16 +77,13 @@ export class Toolbar {
       modes(head).map((mode) => [mode, MODES[mode]]),
       (mode) => app.change({ mode: mode as Mode }),
     );
-    this.lanes = element("details", { class: "menu" }, element("summary", {}, t("view")));
-    this.lanes.addEventListener("toggle", () => this.lanes.open && this.fillLanes());
-
-    const picture = element(
-      "details",
+    const view = dropDown({ class: "menu" }, t("view"), this.lanes, () => this.fillLanes());
+    const picture = dropDown(
       { class: "menu" },
-      element("summary", {}, t("picture")),
+      t("picture"),
       element(
         "div",
-        { class: "drop" },
+        {},
         button(t("copy as PNG"), t("the view as it is on the screen"), () => void app.pictures.picture("png", "copy")),
         button(t("save as PNG"), t("the view as it is on the screen"), () => void app.pictures.picture("png", "save")),
         button(t("copy as SVG"), t("the lanes in sight as shapes"), () => void app.pictures.picture("svg", "copy")),
@@ -89,6 +91,7 @@ export class Toolbar {
         button(t("copy link"), t("the address of this view"), () => void app.pictures.copyLink()),
       ),
     );
+    this.more.querySelector("summary")!.setAttribute("aria-label", t("more controls"));
     const undo = button("↶", t("back to where you were (z)"), () => app.journey.undo());
     const redo = button("↷", t("forth again (shift + z)"), () => app.journey.redo());
     undo.setAttribute("aria-label", t("back to where you were"));
@@ -98,11 +101,7 @@ export class Toolbar {
     tongue.setAttribute("aria-label", TONGUES[other].name);
     tongue.lang = TONGUES[other].tag;
     this.now.className = "now";
-    this.bar = element(
-      "nav",
-      { "aria-label": t("what is shown") },
-      element("span", { class: "field" }, this.search, this.completions, this.found),
-      this.steps(),
+    this.controls = [
       labelled(t("colour by"), this.colour),
       ...(hasCauses(head)
         ? [
@@ -136,7 +135,7 @@ export class Toolbar {
             ),
           ]
         : []),
-      this.lanes,
+      view,
       picture,
       this.toggle(
         t("summary"),
@@ -153,19 +152,30 @@ export class Toolbar {
         button("◐", t("light or dark (t)"), () => app.arranging.nextTheme()),
         button("?", t("keys (?)"), () => app.toggleHelp()),
       ),
+    ];
+    this.bar = element(
+      "nav",
+      { "aria-label": t("what is shown") },
+      element("span", { class: "field" }, this.search, this.completions, this.found),
+      this.steps(),
+      ...this.controls,
+      this.more,
     );
     this.bar
       .querySelector<HTMLElement>(".last button:nth-last-child(2)")!
       .setAttribute("aria-label", t("light or dark"));
     this.bar.querySelector<HTMLElement>(".last button:last-child")!.setAttribute("aria-label", t("show keys"));
-    for (const menu of [this.lanes, picture]) {
+    const menus = [view, picture, this.more];
+    for (const menu of menus) {
       menu.addEventListener("focusout", (event) => {
         if (!menu.contains(event.relatedTarget as Node | null) && event.relatedTarget) menu.open = false;
       });
     }
     addEventListener("pointerdown", (event) => {
-      for (const menu of [this.lanes, picture]) if (!menu.contains(event.target as Node)) menu.open = false;
+      for (const menu of menus) if (!menu.contains(event.target as Node)) menu.open = false;
     });
+    for (const kind of ["keydown", "pointerdown"] as const)
+      addEventListener(kind, () => this.hush(), { capture: true });
   }
 
   /** Show a state. */
@@ -176,7 +186,7 @@ export class Toolbar {
       toggle.disabled = lanes && state.arranged.figure;
       toggle.setAttribute("aria-pressed", String(!toggle.disabled && pressed(state)));
     }
-    if (this.lanes.open) this.fillLanes();
+    if (this.lanes.closest("details")!.open) this.fillLanes();
   }
 
   /** To the step before and after, and what is in sight now. */
@@ -206,16 +216,46 @@ export class Toolbar {
     this.now.setAttribute("aria-pressed", String(step === undefined));
   }
 
+  /** Say something until the next key or click. */
   say(text: string, wrong = false): void {
     this.found.textContent = this.found.title = text;
     this.found.classList.toggle("wrong", wrong);
-    this.fit();
+    this.fitFound();
+  }
+
+  /** Say something until the next search. */
+  sayFound(text: string, wrong = false): void {
+    this.lasting = { text, wrong };
+    this.say(text, wrong);
+  }
+
+  private hush(): void {
+    const { text, wrong } = this.lasting;
+    if (this.found.textContent !== text) this.say(text, wrong);
+  }
+
+  /** What the bar has no room for goes into a menu at its end. */
+  fit(): void {
+    const { bar, controls, more } = this;
+    if (bar.clientWidth === this.width) return; // what has the focus would lose it on the way
+    this.width = bar.clientWidth;
+    more.before(...controls);
+    more.hidden = true;
+    for (const last of [...controls].reverse()) {
+      if (bar.scrollWidth <= bar.clientWidth) break;
+      more.hidden = false;
+      this.rest.prepend(last);
+    }
+    this.fitFound();
   }
 
   /** What is said stands below the search where there is too little room beside it. */
-  fit(): void {
-    this.found.classList.remove("below");
-    this.found.classList.toggle("below", this.found.scrollWidth > this.found.clientWidth);
+  private fitFound(): void {
+    const { found } = this;
+    found.classList.remove("below");
+    const tight = found.scrollWidth > found.clientWidth;
+    found.classList.toggle("below", tight);
+    if (tight) below(this.search, found);
   }
 
   /** @param lanes whether it is of lanes that the look of papers does not have */
@@ -308,17 +348,16 @@ export class Toolbar {
         ),
       );
     const chosen = [labelled(t("height"), size), labelled(t("group by"), grouping), labelled(t("arrows"), arrows)];
-    const drop = element("div", { class: "drop" }, ...extras, ...kernels, ...marks, ...looks, ...chosen);
-    if (replicas.length > 1) drop.append(labelled(t("replicas"), replica));
-    if (arranged.grouping !== "none") drop.append(this.groups());
+    const { lanes } = this;
+    lanes.replaceChildren(...extras, ...kernels, ...marks, ...looks, ...chosen);
+    if (replicas.length > 1) lanes.append(labelled(t("replicas"), replica));
+    if (arranged.grouping !== "none") lanes.append(this.groups());
     if (arranged.hidden.size)
-      drop.append(
+      lanes.append(
         button(t("show {count} hidden", { count: arranged.hidden.size }), t("show every rank"), () =>
           app.arranging.arrange({ hidden: new Set() }),
         ),
       );
-    this.lanes.querySelector(".drop")?.remove();
-    this.lanes.append(drop);
   }
 
   /** By what ranks can be gathered. */

@@ -40,6 +40,11 @@ export function telling(error: number | null): error is number {
   return error !== null && error >= 0.00005;
 }
 
+/** A text of the report's, in which negative numbers have a hyphen, with signs of minus as elsewhere on the page. */
+export function withMinus(text: string): string {
+  return text.replace(/(?<!\S)-(?=\d)/g, "−");
+}
+
 /** A share with how far it may be off, if that is known and tells anything. */
 export function uncertain(rate: number | null, error: number | null): string {
   if (rate === null || !telling(error)) return percent(rate);
@@ -53,15 +58,20 @@ export function roundStep(least: number): number {
   return power * 10;
 }
 
-/** A tick's label, with as many digits as its spacing needs. */
-export function tick(ns: number, spacing: number): string {
-  for (const [scale, unit] of SCALES) {
-    if (spacing * 5 >= scale) {
-      const digits = Math.max(0, Math.ceil(Math.log10(scale / spacing) - 1e-9));
-      return `${(ns / scale).toFixed(digits)} ${unit}`;
-    }
-  }
-  return `${Math.round(ns)} ns`;
+/** What the times on an axis are told by, in ns. */
+export interface Scale {
+  spacing: number; // of ticks
+  most: number; // the latest time
+}
+
+const FINER = 10; // of a unit, from which on times are in it, however near ticks are
+
+/** A time on an axis, in the unit of all its ticks. @param least difference that its digits tell, in ns */
+export function tick(ns: number, { spacing, most }: Scale, least = spacing): string {
+  const fits = ([scale]: readonly [number, string]): boolean => spacing * 5 >= scale || most >= FINER * scale;
+  const [scale, unit] = SCALES.find(fits) ?? [1, "ns"];
+  const digits = Math.max(0, Math.ceil(Math.log10(scale / least) - 1e-9));
+  return `${(ns / scale).toFixed(digits)} ${unit}`;
 }
 
 const PREFIXES = ["", "Ki", "Mi", "Gi", "Ti", "Pi"] as const;

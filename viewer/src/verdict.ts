@@ -1,7 +1,7 @@
 // The head of the page: how much is idle, why, and what would help, that which saves most first.
 
 import { ofDevices, type Head, type Remedy } from "./data";
-import { button, element, shortened } from "./dom";
+import { button, dropDown, element, shortened, unbroken } from "./dom";
 import { causeSwatch } from "./why";
 import { brief, telling, uncertain } from "./units";
 import { nameOf, t } from "./words";
@@ -27,7 +27,7 @@ export function verdict(head: Head, go: (remedy: Remedy) => void, more: () => vo
       "div",
       { class: "what" },
       element("h1", {}, shortened(head.title, TITLE)),
-      element("p", { title: shortened(head.facts.join(" · ")) }, shortened(head.facts.join(" · "), TITLE)),
+      element("p", { title: shortened(head.facts.join(" · ")) }, ...unbroken(shortened(head.facts.join(" · "), TITLE))),
       ...schedule(head),
       ...(rest > 0 ? [button(t("{count} more that would help", { count: rest }), t("the summary has all"), more)] : []),
     ),
@@ -47,14 +47,13 @@ function idle(head: Head): HTMLElement {
     element(
       "div",
       {},
-      element("p", {}, [of, said].filter(Boolean).join(" ")),
+      element("p", {}, ...unbroken([of, said].filter(Boolean).join(" "))),
       ...(others.length
         ? [
-            element(
-              "details",
+            dropDown(
               { class: "others" },
-              element("summary", {}, t("{count} other rates", { count: others.length })),
-              rates(head, others),
+              t("{count} other rates", { count: others.length }),
+              element("div", {}, rates(head, others)),
             ),
           ]
         : []),
@@ -89,7 +88,12 @@ function sentence(head: Head, remedy: Remedy, go: (remedy: Remedy) => void): HTM
   const cause = remedy.cause === null ? undefined : head.causes[remedy.cause];
   made.append(
     element("span", { class: "gain" }, ...(cause ? [causeSwatch(cause)] : []), gain(remedy)),
-    element("span", { class: "said" }, element("b", {}, remedy.headline), ` ${remedy.evidence}`),
+    element(
+      "span",
+      { class: "said" },
+      element("b", {}, ...unbroken(remedy.headline)),
+      ...unbroken(` ${remedy.evidence}`),
+    ),
   );
   return made;
 }
@@ -108,12 +112,9 @@ export function gain({ saved, spent }: Pick<Remedy, "saved" | "spent">): string 
 /** What was recognised, and what did not follow it. */
 function schedule(head: Head): HTMLElement[] {
   if (head.schedule === null) return [];
-  const line = element("p", { class: "schedule", title: head.schedule }, head.schedule);
+  const line = element("p", { class: "schedule", title: head.schedule }, ...unbroken(head.schedule));
   if (!head.departures.length) return [line];
   const items = head.departures.map((text) => element("li", {}, text));
   const count = items.length === 1 ? t("1 departure") : t("{count} departures", { count: items.length });
-  return [
-    line,
-    element("details", { class: "departures" }, element("summary", {}, count), element("ul", {}, ...items)),
-  ];
+  return [line, dropDown({ class: "departures" }, count, element("ul", {}, ...items))];
 }

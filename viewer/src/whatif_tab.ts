@@ -149,13 +149,14 @@ function ready(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
       whatifs.toggle(answer.asked),
     );
     const line = element("code", { hidden: "" }, whatifs.command(answer.asked));
-    const copying = button(t("copy as command"), whatifs.command(answer.asked), () => {
+    const copying = button(t("copy"), whatifs.command(answer.asked), () => {
       line.hidden = false;
       void copied(line).then((done) => {
         line.hidden = done;
         copying.textContent = done ? t("copied") : t("selected: press ctrl + C");
       });
     });
+    copying.setAttribute("aria-label", t("copy as command"));
     const row = element(
       "tr",
       answer.share > answer.error ? {} : { class: "little", title: t("no more than it may be off") },

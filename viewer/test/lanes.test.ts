@@ -1,6 +1,6 @@
 // @vitest-environment happy-dom
 import { expect, test } from "vitest";
-import { pale, scheme } from "../src/colour";
+import { pale, scheme, type Scheme } from "../src/colour";
 import { LanePainter, type Look } from "../src/lanes";
 import { legend } from "../src/legend";
 import { packed, Raster } from "../src/raster";
@@ -8,7 +8,13 @@ import type { Unrecorded } from "../src/schema";
 import { CAUSES, made, THEME, type Run } from "./made";
 
 /** The pixels of a lane of the first rank, 24 for every 10 ns each, from top to bottom. */
-function painted(run: Run, height: number, change: Partial<Look> = {}, band = 0): Uint32Array {
+function painted(
+  run: Run,
+  height: number,
+  change: Partial<Look> = {},
+  band = 0,
+  coloured: Partial<Scheme> = {},
+): Uint32Array {
   (globalThis as { ImageData?: unknown }).ImageData ??= class {
     data;
     constructor(
@@ -22,7 +28,7 @@ function painted(run: Run, height: number, change: Partial<Look> = {}, band = 0)
   const raster = new Raster();
   raster.begin(24, height, 1, 0);
   const shown = { causes: false, foundGaps: null, phases: false, pale: false, figure: false };
-  const look = { scheme: scheme("kind", head, data), theme: THEME, ...shown, ...change };
+  const look = { scheme: { ...scheme("kind", head, data), ...coloured }, theme: THEME, ...shown, ...change };
   const grid = { first: 0, perPixel: 10, columns: 24, ratio: 1 };
   const paint = new LanePainter(head, data).painter(raster, data, look, grid, 0);
   paint({ row: head.rows[0]!, gaps: head.gaps[0], top: 0, height, band }, raster.whole);
@@ -50,6 +56,19 @@ test("of another rank it is not, and in a lane too low for stripes it has its gr
   const page = packed(THEME.page);
   expect(painted(worked([{ rank: 1, start: 80, end: 160 }]), 16)).not.toContain(page);
   expect([...painted(worked([{ rank: 0, start: 80, end: 160 }]), 1)].filter((pixel) => pixel === page)).toHaveLength(8);
+});
+
+test("a block that is no pair has no line through its middle where others are pairs, and pairs have one", () => {
+  const [pale, edge] = ["#ffdf96", "#8a5a00"];
+  const column = (below: number[]): number[] => {
+    const fills = { fills: [pale, pale], edges: [edge, edge], inks: ["#000000", "#000000"] };
+    const coloured = { ...fills, codes: new Uint8Array([0]), below: new Uint8Array(below) };
+    const pixels = painted(worked([]), 16, {}, 0, coloured);
+    return Array.from({ length: 16 }, (_, y) => pixels[24 * y + 4]!);
+  };
+  const lines = (below: number[]): number[] => column(below).flatMap((pixel, y) => (pixel === packed(edge) ? [y] : []));
+  expect(lines([0])).toEqual([0, 15]);
+  expect(lines([1])).toEqual([0, 7, 8, 15]);
 });
 
 test("the legend names it where there is any", () => {

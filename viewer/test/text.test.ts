@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { expect, test } from "vitest";
 import { scheme } from "../src/colour";
-import { shortened } from "../src/dom";
+import { shortened, unbroken } from "../src/dom";
 import { inside, kernelDetails } from "../src/kernels";
 import { legend } from "../src/legend";
 import { details, notes, warnings } from "../src/panel";
@@ -139,4 +139,18 @@ test("how certain a task is that was inferred stands in its details, with what w
 test("a text of any length is shown short, with how much more there is", () => {
   expect(shortened("x".repeat(2000))).toBe("x".repeat(2000));
   expect(shortened("x".repeat(3500))).toBe(`${"x".repeat(2000)}… (1,500 more letters)`);
+});
+
+test("a number and its unit stay in a line, and so does a word with a hyphen", () => {
+  const kept = (text: string): (string | null)[] =>
+    unbroken(text).flatMap((part) => (part instanceof HTMLElement ? [part.textContent] : []));
+  expect(kept("4 ranks · 509.7 ms · -22.40 ± 1.67 ms, 8 micro-batches (15.5 %), 12 sets, 3 smart a/b-c")).toEqual([
+    "509.7 ms",
+    "± 1.67 ms,",
+    "micro-batches",
+    "(15.5 %),",
+    "a/b-c",
+  ]);
+  const long = `${"a".repeat(40)}-b`;
+  expect(kept(long)).toEqual([]);
 });

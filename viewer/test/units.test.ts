@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { duration, exact, percent, quantity, roundStep, tick, uncertain } from "../src/units";
+import { duration, exact, percent, quantity, roundStep, tick, uncertain, withMinus } from "../src/units";
 import { random } from "./made";
 
 test.each([
@@ -41,7 +41,9 @@ describe("the steps of a ruler", () => {
 
   test("have labels that differ", () => {
     for (const spacing of SERIES) {
-      const labels = Array.from({ length: 50 }, (_, index) => tick((index + 7) * spacing, spacing));
+      const labels = Array.from({ length: 50 }, (_, index) =>
+        tick((index + 7) * spacing, { spacing, most: 57 * spacing }),
+      );
       expect(new Set(labels).size).toBe(50);
     }
   });
@@ -54,7 +56,17 @@ describe("the steps of a ruler", () => {
     [3_000_000_000, 1_000_000_000, "3 s"],
     [123.456, 1, "123 ns"],
   ])("%d ns at %d ns apart is %s", (ns, spacing, text) => {
-    expect(tick(ns, spacing)).toBe(text);
+    expect(tick(ns, { spacing, most: ns })).toBe(text);
+  });
+
+  test.each([
+    [364_548_000, 100_000_000, 463_000_000, 500_000, "364.5 ms"],
+    [63_371_432, 5, 63_371_500, 1, "63.371432 ms"],
+    [63_371_432, 5, 63_371_500, 5, "63.371432 ms"],
+    [123_456, 100_000_000, 463_000_000, 500_000, "0.1 ms"],
+    [1500, 500, 9_000, 10, "1.50 µs"],
+  ])("%d ns, %d ns apart up to %d, told to %d, is %s", (ns, spacing, most, least, text) => {
+    expect(tick(ns, { spacing, most }, least)).toBe(text);
   });
 });
 
@@ -69,4 +81,10 @@ test.each([
   [0.5, "", "0.5"],
 ])("%d %s is %s", (value, unit, text) => {
   expect(quantity(value, unit)).toBe(text);
+});
+
+test("a minus is no hyphen", () => {
+  expect(withMinus("-9.75 % (95 % interval -40.47 to +26.72 %) of zb-h1, 1-2")).toBe(
+    "−9.75 % (95 % interval −40.47 to +26.72 %) of zb-h1, 1-2",
+  );
 });

@@ -8,7 +8,7 @@ import { made } from "./made";
 
 const answer = (asked: string, rows: Row[]): Answer => ({
   ...{ asked, rows, change: asked, needs: "", detail: "", best: null, best_if: "" },
-  ...{ predicted: 8e6, saved: 2e6, share: 0.2, error: 0.01 },
+  ...{ predicted: 8e6, saved: 2e6, share: 0.2, error: 0.01, idle: [] },
 });
 
 test("an answer without lanes cannot be shown", () => {
@@ -24,7 +24,7 @@ test("an answer without lanes cannot be shown", () => {
   whatIfTab(body, whatifs as unknown as WhatIfs);
   const lines = [...body.querySelectorAll("tbody tr")];
   expect(lines.map((line) => [...line.querySelectorAll("button")].map((one) => one.textContent))).toEqual([
-    ["show", "copy as command"],
-    ["copy as command"],
+    ["show", "copy"],
+    ["copy"],
   ]);
 });
