@@ -232,6 +232,22 @@ def test_ghosts_are_what_the_analysis_would_draw():
         assert found.sort(order).rows() == want.sort(order).rows(), answer["asked"]
 
 
+def test_an_answer_says_how_much_each_rank_would_be_idle():
+    timeline = slow(replicas=1)
+    view = View.of(timeline, whatif=lambda run: run.schedule("zb-h1"))
+    head, _ = of_page(html.render(view))
+    order = [rank["rank"] for rank in head["ranks"]]
+    answers = {answer["change"]: answer["idle"] for answer in head["whatif"]["answers"]}
+    answers["shown"] = next(one["idle"] for one in head["overlays"] if one["lane"] == "whatif")
+    truths = {one.prediction.change: one.prediction for one in view.answers}
+    for change, idle in answers.items():
+        tasks = truths.get(change, view.prediction).timeline(timeline).tasks
+        spans = tasks.group_by("step").agg(pl.col("end_ns").max() - pl.col("start_ns").min())
+        busy = tasks.group_by("rank").agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+        share = {rank: 1 - ns / spans["end_ns"].sum() for rank, ns in busy.iter_rows()}
+        assert idle == pytest.approx([share[rank] for rank in order]), change
+
+
 def test_a_page_holds_no_more_ghosts_than_it_has_room_for(monkeypatch):
     view = View.of(slow())
     size = len(view.study.ledger.counterfactuals.run)

@@ -8,6 +8,7 @@ import pytest
 import bubblescope
 from bubblescope import Timeline
 from bubblescope.analysis.rank_standing import Standing
+from bubblescope.model.errors import ScheduleError
 from bubblescope.render.text.stragglers import Stragglers
 from waiting_job import make_waiting_job
 
@@ -53,6 +54,14 @@ def test_why_names_a_slow_rank_whose_stage_waits_for_it_inside_of_passes(tmp_pat
     answer = said(run.why())
     assert "Rank 2 is 39.90 % slower" in answer or "Rank 2 computes 39.90 % longer" in answer
     assert "Look at its device" in answer
+
+
+def test_what_a_healthy_rank_would_save_is_not_known_where_others_wait_for_it(tmp_path):
+    make_waiting_job(tmp_path, "tp", stages=2, slow={2: 1.4})
+    run = bubblescope.load(tmp_path)
+    with pytest.raises(ScheduleError, match="other ranks wait for rank 2 inside of their passes"):
+        run.whatif(lambda run: run.healthy(2))
+    assert not any(one.change.startswith("rank") for one in run.whatif().predictions)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,9 @@ export function measured({ rows }: Pick<Head, "rows">): Row[] {
 }
 
 /** The overlays with an answer in place of the what-if that the page was made with. */
-export function overlaid(overlays: Overlay[], shown: Pick<Overlay, "name" | "detail"> | null): Overlay[] {
+export function overlaid(overlays: Overlay[], shown: Omit<Overlay, "lane"> | null): Overlay[] {
   if (!shown) return overlays;
-  return [
-    ...overlays.filter(({ lane }) => lane !== "whatif"),
-    { lane: "whatif", name: shown.name, detail: shown.detail },
-  ];
+  return [...overlays.filter(({ lane }) => lane !== "whatif"), { lane: "whatif", ...shown }];
 }
 
 /** Put tasks of an answer, of which a table holds those of all, behind the measured ones. */

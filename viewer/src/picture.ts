@@ -117,7 +117,7 @@ export function svg(
     const rank = head.ranks[band.rank]!;
     const idle = idleOf(rank);
     const measured = idle === null ? "" : percent(idle);
-    const rate = band.stack === "compute" ? measured : overlayRate(rank, band.stack);
+    const rate = band.stack === "compute" ? measured : overlayRate(head, band.rank, band.stack);
     const title = figure
       ? t("Device {number}", { number: band.number })
       : `${t("rank {rank}", { rank: rank.rank })}${rate && `  ${t("{share} idle", { share: rate })}`}`;

@@ -186,11 +186,12 @@ export interface SampleExtent extends Extent {
   counter: number;
 }
 
-/** What a run could have been, shown in lanes of its own beside those that were measured. */
+/** What a run could have been, shown in lanes of its own beside those that were measured. `idle` is how much each rank, by index, would have been idle in it; null where that is not known, or where the rates of ranks say it. */
 export interface Overlay {
   lane: OverlayLane;
   name: string;
   detail: string;
+  idle: (number | null)[] | null;
 }
 
 /** What a run would have taken, had something been different. */
@@ -217,6 +218,8 @@ export interface Answer {
   detail: string;
   /** Of its tasks among the ghosts; empty if the page does not hold them. */
   rows: Row[];
+  /** How much each rank, by index, would have been idle; empty likewise. */
+  idle: (number | null)[];
 }
 
 /** What can be asked about a run, and what was answered before it was asked. */

@@ -164,7 +164,7 @@ export function drawTitle(
   const measured = band.stack === "compute";
   const tall = head.against && measured ? band.height / 2 : band.height; // the other run has a title of its own
   const y = band.top - top + Math.min(above ? band.titled : tall, 22) / 2;
-  const known = measured ? shortRate(rank) : overlayRate(rank, band.stack);
+  const known = measured ? shortRate(rank) : overlayRate(head, band.rank, band.stack);
   const right = rateRight(gutter);
   const rated = gutter >= RATED;
   const idle = idleOf(rank);
@@ -205,7 +205,7 @@ function titleOf(head: Head, { rank }: Rank, run = ""): string {
   return head.against && run ? t("rank {rank} {run}", { rank, run }) : t("rank {rank}", { rank });
 }
 
-/** What the lane of an overlay shows, and the bubble rate of the ideal: of the same tasks without waiting. */
+/** What the lane of an overlay shows, and the bubble rate of what could have been. */
 export function drawOverlayTitle(
   context: CanvasRenderingContext2D,
   head: Head,
@@ -218,7 +218,7 @@ export function drawOverlayTitle(
   if (!overlay || height < 12) return;
   if (row.lane === "against") return drawOtherRun(context, head, row, y + Math.min(height, 22) / 2, gutter, theme);
   if (gutter < RATED) return;
-  const rate = overlayRate(head.ranks[row.rank]!, row.lane);
+  const rate = overlayRate(head, row.rank, row.lane);
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
   context.textAlign = "right";
@@ -275,9 +275,10 @@ export function drawDevice(context: CanvasRenderingContext2D, band: Band, top: n
   context.fillText(t("Device {number}", { number: band.number }), 8, band.top - top + band.height / 2);
 }
 
-/** A rank's bubble rate of what could have been, where that is known: of the ideal. */
-export function overlayRate({ rates }: Rank, lane: Lane): string {
-  const rate = lane === "ideal" ? rates?.no_wait : null;
+/** A rank's bubble rate of what could have been, where that is known. */
+export function overlayRate({ ranks, overlays }: Pick<Head, "ranks" | "overlays">, rank: number, lane: Lane): string {
+  const overlay = overlays.find((one) => one.lane === lane);
+  const rate = lane === "ideal" ? ranks[rank]!.rates?.no_wait : overlay?.idle?.[rank];
   return rate == null ? "" : percent(rate);
 }
 

@@ -137,7 +137,7 @@ export class WhatIfs {
     this.told = told;
     this.leave();
     const shown = told.what === "answer" && told.lanes ? told.answer : null;
-    head.overlays = overlaid(this.overlays, shown && { name: shown.change, detail: shown.detail });
+    head.overlays = overlaid(this.overlays, shown && { name: shown.change, detail: shown.detail, idle: shown.idle });
     head.names = lanes?.names?.length ? [...this.names, ...lanes.names] : this.names;
     if (app.loader) {
       if (shown) app.loader.turn(this.text, lanes!.rows);

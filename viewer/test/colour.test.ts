@@ -20,7 +20,7 @@ const whens = (tasks: Omit<Task, "start" | "end">[]): Task[] =>
 
 describe("which ways there are", () => {
   const spread = [{ kind: 0, stage: null, count: 1, least: 1, low: 1, middle: 1, high: 1, most: 1, mean: 1 }];
-  const overlay = (lane: "ideal" | "whatif") => ({ lane, name: lane, detail: "" });
+  const overlay = (lane: "ideal" | "whatif") => ({ lane, name: lane, detail: "", idle: null });
 
   test.each<[string, Run, Mode[]]>([
     ["always", {}, ["kind", "microbatch"]],

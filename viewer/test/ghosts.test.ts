@@ -52,11 +52,11 @@ test("what is known of the measured only is unknown of the others", () => {
 });
 
 test("the overlay of the page comes back when nothing is asked", () => {
-  const own = { lane: "whatif" as const, name: "zb-h1", detail: "" };
-  const ideal = { lane: "ideal" as const, name: "ideal", detail: "" };
-  expect(overlaid([ideal, own], { name: "rank 1 healthy", detail: "d" })).toEqual([
+  const own = { lane: "whatif" as const, name: "zb-h1", detail: "", idle: null };
+  const ideal = { lane: "ideal" as const, name: "ideal", detail: "", idle: null };
+  expect(overlaid([ideal, own], { name: "rank 1 healthy", detail: "d", idle: [0.25, null] })).toEqual([
     ideal,
-    { lane: "whatif", name: "rank 1 healthy", detail: "d" },
+    { lane: "whatif", name: "rank 1 healthy", detail: "d", idle: [0.25, null] },
   ]);
   expect(overlaid([ideal, own], null)).toEqual([ideal, own]);
 });

@@ -72,7 +72,7 @@ describe("where what could have been stands above what was", () => {
       { rank: 1, lane: "ideal", tasks: [{ start: 100, end: 200 }] },
     ],
     gaps: [{ rank: 0, gaps: [{ start: 0, end: 100 }] }],
-    head: { overlays: [{ lane: "ideal", name: "ideal", detail: "" }], above: "ideal" },
+    head: { overlays: [{ lane: "ideal", name: "ideal", detail: "", idle: null }], above: "ideal" },
   });
   const above = layout(both.head, arrangement(both.head));
   const on = (x: number, y: number) => hit(both.data, above.places, view, x, y, true);

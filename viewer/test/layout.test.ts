@@ -66,8 +66,8 @@ const RUN: Run = {
   head: {
     counters: ["memory", "power"].map((name) => ({ name, unit: "", least: 0, most: 1 })),
     overlays: [
-      { lane: "ideal", name: "the ideal", detail: "said of the ideal" },
-      { lane: "whatif", name: "the what-if", detail: "said of the what-if" },
+      { lane: "ideal", name: "the ideal", detail: "said of the ideal", idle: null },
+      { lane: "whatif", name: "the what-if", detail: "said of the what-if", idle: null },
     ],
   },
 };

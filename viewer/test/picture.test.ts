@@ -138,7 +138,7 @@ test("in the look of papers, devices are counted and blocks have edges and micro
 });
 
 describe("with what could have been above what was", () => {
-  const overlays = [{ lane: "ideal" as const, name: "the ideal", detail: "" }];
+  const overlays = [{ lane: "ideal" as const, name: "the ideal", detail: "", idle: null }];
   const ranks = RUN.head.ranks.map((rank) => ({ ...rank, rates: rank.rates && { ...rank.rates, no_wait: 0.0625 } }));
   const above = { head: { ...RUN.head, ranks, overlays, above: "ideal" as const }, data: RUN.data };
   const opacities = (root: Element): (string | null)[] =>
@@ -167,6 +167,17 @@ describe("with what could have been above what was", () => {
     );
     expect(heights).toEqual([...heights].sort((one, other) => one - other));
     expect(opacities(root)).toEqual(["0.55", null, null]);
+  });
+
+  test("ranks of a what-if have the rates of its answer", () => {
+    const whatif = [{ lane: "whatif" as const, name: "zb-h1", detail: "", idle: [0.03125, null] }];
+    const rows = above.head.rows.map((row) => (row.lane === "ideal" ? { ...row, lane: "whatif" as const } : row));
+    const { root } = picture({
+      ...above,
+      head: { ...above.head, rows, overlays: whatif, above: "whatif" as const },
+    });
+    expect(texts(root)).toContain("rank 0  3.13 % idle");
+    expect(texts(root)).not.toContain("rank 0  6.25 % idle");
   });
 
   test("it is pale, but not in the look of papers, which has both in the same colours", () => {

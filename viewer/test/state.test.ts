@@ -11,8 +11,8 @@ const { head } = made({
     chunks: 2,
     standings: [{ name: "alike", said: "" }],
     overlays: [
-      { lane: "ideal", name: "ideal", detail: "" },
-      { lane: "whatif", name: "what-if", detail: "" },
+      { lane: "ideal", name: "ideal", detail: "", idle: null },
+      { lane: "whatif", name: "what-if", detail: "", idle: null },
     ],
     spread: [{ kind: 0, stage: 0, count: 1, least: 1, low: 1, middle: 1, high: 1, most: 1, mean: 1 }],
   },

@@ -41,7 +41,7 @@ const { head, data } = made({
         { cause: 0, saved: 5, spent: null, headline: HOSTILE, evidence: HOSTILE, advice: HOSTILE, task: null },
       ],
     },
-    overlays: [{ lane: "whatif", name: HOSTILE, detail: HOSTILE }],
+    overlays: [{ lane: "whatif", name: HOSTILE, detail: HOSTILE, idle: null }],
   },
 });
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -393,8 +394,10 @@ class WhatIf:
         yield from removed(self._counterfactuals.present)
         if self._timeline is not None and self._timeline.budget.height:
             yield ("host_never_late",)
-        slow_ranks = [slow for slow in self._counterfactuals.slow_ranks if not slow.mixed]
-        for slow in slow_ranks[:_SLOWEST]:
+        told = (
+            slow for slow in self._counterfactuals.slow_ranks if not (slow.mixed or slow.waited_for)
+        )
+        for slow in islice(told, _SLOWEST):
             yield ("healthy", slow.rank)
 
     def plans(
@@ -618,6 +621,12 @@ class WhatIf:
         """Return how many times as long tasks take when a rank is healthy; n long."""
         run, length = self._counterfactuals.run, self._counterfactuals.lengths
         own = run.rank == rank
+        slow = next((one for one in self._counterfactuals.slow_ranks if one.rank == rank), None)
+        if slow is not None and slow.odd and slow.waited_for:
+            raise ScheduleError(
+                f"other ranks wait for rank {rank} inside of their passes, so what these would take if "
+                "it were healthy is not known"
+            )
         if not self._devices.told(rank):
             beyond = np.where(own & (run.stage >= 0), reading.slow[run.stage], 1)
             factor = self._devices.factor[run.rank, run.step]

@@ -41,8 +41,8 @@ class SlowRank(msgspec.Struct, frozen=True):
 
     Attributes:
         rank: Which.
-        waited_for: Whether ranks communicate in their passes, and so wait for it there: then passes do
-            not tell by how long they are, and all of this goes by what ranks computed in them.
+        waited_for: Whether others do what it does and wait for it in their passes, in which ranks
+            communicate: then all of this goes by what they computed there.
         slow_share: By how much longer its tasks are than on a healthy rank at its stage.
         more: The same of those of each kind, by the kind's place in `Kind`.
         steps: Number of steps in which it was.
@@ -347,7 +347,7 @@ def slow_ranks(work: Work, typical: Typical) -> list[SlowRank]:
     return [
         SlowRank(
             rank,
-            waited_for=waits,
+            waited_for=waits and not alone,
             slow_share=share,
             more=more[rank],
             steps=steps,

@@ -294,7 +294,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             "timed": timed(self.timeline.ranks),
             "model": self.model,
             "own_work": self.own_work,
-            "beside": self.beside.value,
+            "beside": self.beside.noun,
             "slowdown": float(self.slowdown.overall[0]),
             "launch_slowdown": None if launch is None else float(launch.overall[0]),
             "base_ns": _mean(self.base_ns),

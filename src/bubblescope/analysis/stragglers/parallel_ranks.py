@@ -14,16 +14,29 @@ if TYPE_CHECKING:
 
 
 class Beside(Enum):
-    """What ranks of the same stages are to each other; replicas where nothing says otherwise."""
+    """What ranks of the same stages are to each other, one and many of them.
 
-    REPLICA = "replica"
-    TENSOR = "tensor-parallel rank"
-    CONTEXT = "context-parallel rank"
-    EXPERT = "expert-parallel rank"
-    SHARD = "data-parallel rank"
+    Replicas are what they are where nothing says otherwise.
+    """
+
+    REPLICA = ("replica", "replicas")
+    TENSOR = ("tensor-parallel rank", "tensor-parallel ranks")
+    CONTEXT = ("context-parallel rank", "context-parallel ranks")
+    EXPERT = ("expert-parallel rank", "expert-parallel ranks")
+    SHARD = ("data-parallel rank", "data-parallel ranks")
     """Of sharded parameters."""
-    SEVERAL = "parallel rank"
+    SEVERAL = ("parallel rank", "parallel ranks")
     """Some replicas, and some tensor- or context-parallel ranks of each."""
+
+    @property
+    def noun(self) -> str:
+        """What one of them is called."""
+        return self.value[0]
+
+    @property
+    def nouns(self) -> str:
+        """What several of them are called."""
+        return self.value[1]
 
     @property
     def waits(self) -> bool:

@@ -235,7 +235,7 @@ class Outline(NamedTuple):
             **summary(view, overview, ranks, origin_ns),
             "against": None if against is None else against_of(against, ranks, origin_ns),
             "title": cut(title or title_of(view), _TITLE),
-            "overlays": overlays_of(view),
+            "overlays": overlays_of(view, ranks),
             "above": view.above,
             "counters": counted.counters,
             "samples": counted.samples,

@@ -215,11 +215,16 @@ class SampleExtent(Extent, frozen=True, kw_only=True):
 
 
 class Overlay(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run could have been, shown in lanes of its own beside those that were measured."""
+    """What a run could have been, shown in lanes of its own beside those that were measured.
+
+    `idle` is how much each rank, by index, would have been idle in it; null where that is not known, or
+    where the rates of ranks say it.
+    """
 
     lane: OverlayLane
     name: str
     detail: str
+    idle: list[float | None] | None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,6 +242,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         best_if: What has to be so for that.
         detail: All of it in one sentence.
         rows: Of its tasks among the ghosts; empty if the page does not hold them.
+        idle: How much each rank, by index, would have been idle; empty likewise.
     """
 
     asked: str
@@ -250,6 +256,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     best_if: str
     detail: str
     rows: list[Row]
+    idle: list[float | None]
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from bubblescope.model.plain_text import cut
 from bubblescope.model.provenance import INFERRED_PASSES
 from bubblescope.model.timing import on_host
 from bubblescope.render.html import schema
-from bubblescope.render.html.whatif_answers import sentence
+from bubblescope.render.html.whatif_answers import idle_of, sentence
 from bubblescope.render.palette import CAUSE_LOOKS, COLOURS, DARK_COLOURS, ink_on, outline_of
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.wording import counted, whose_times
@@ -127,26 +127,35 @@ def shades(fill: str) -> dict[str, str]:
     return {"fill": fill, "ink": ink_on(fill), "outline": outline_of(fill)}
 
 
-def overlays_of(view: View) -> list[schema.Overlay]:
-    """Return what has a lane beside what was measured: its lane, name and a sentence."""
+def overlays_of(view: View, ranks: pl.DataFrame) -> list[schema.Overlay]:
+    """Return what has a lane beside what was measured: its lane, name and a sentence.
+
+    Args:
+        view: What is shown.
+        ranks: In the order of the page, with rank and position.
+    """
     overlays = []
     if view.against is not None:
         label = view.against.comparison.labels[1]
         detail = f"the other run{f', {label}' if label else ''}: the same steps on the same ranks"
-        overlays.append(schema.Overlay(lane="against", name="B", detail=cut(detail, _TEXT)))
+        overlays.append(
+            schema.Overlay(lane="against", name="B", detail=cut(detail, _TEXT), idle=None)
+        )
     if "ideal" in view.overlays:
         detail = (
             "the same tasks in the order of the schedule, where tasks wait only for the "
             "results that they need, which arrive at once"
         )
-        overlays.append(schema.Overlay(lane="ideal", name="ideal", detail=detail))
+        overlays.append(schema.Overlay(lane="ideal", name="ideal", detail=detail, idle=None))
     answer, reference = view.prediction, view.reference
+    could = view.overlays.get("whatif")
+    idle = None if could is None else idle_of(could, ranks)
     if answer is not None:
-        overlays.append(schema.Overlay(lane="whatif", name=answer.change, detail=sentence(answer)))
-    elif reference is not None and "whatif" in view.overlays:
-        overlays.append(
-            schema.Overlay(lane="whatif", name=reference.title, detail=reference.detail)
-        )
+        name, detail = answer.change, sentence(answer)
+        overlays.append(schema.Overlay(lane="whatif", name=name, detail=detail, idle=idle))
+    elif reference is not None and could is not None:
+        name, detail = reference.title, reference.detail
+        overlays.append(schema.Overlay(lane="whatif", name=name, detail=detail, idle=idle))
     return overlays
 
 

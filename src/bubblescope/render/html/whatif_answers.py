@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.analysis.question_text import written
+from bubblescope.analysis.rates import bubble_rates
 from bubblescope.model import units
 from bubblescope.model.decoders import prepared
 from bubblescope.render.html import schema
@@ -36,10 +37,12 @@ class Ghost(NamedTuple):
     Attributes:
         tasks: As `packing.arranged` returns them, in the lane of what-ifs; `task` is null.
         names: Those of its tasks' names that the run has none of, numbered after those that it has.
+        idle: How much each rank would have been idle, in the order of the page; by the answer's number.
     """
 
     tasks: pl.DataFrame
     names: pl.Series
+    idle: dict[int, list[float | None]]
 
 
 class Asks(NamedTuple):
@@ -68,11 +71,12 @@ def _ghost(
 ) -> Ghost:
     """Return what would have run by each answer; `answer` is its number, by which they are in order."""
     runs = {
-        number: answer.prediction.timeline(timeline).tasks
+        number: answer.prediction.timeline(timeline)
         for number, answer in enumerate(answers)
         if answer.prediction.timeline is not None
     }
-    tasks = arranged_apart(runs or {0: timeline.tasks.clear()}, ranks, "answer")
+    ran = {number: run.tasks for number, run in runs.items()}
+    tasks = arranged_apart(ran or {0: timeline.tasks.clear()}, ranks, "answer")
     found = _names(tasks)
     fresh = found.filter(~found.is_in(names.implode()))
     numbers = pl.concat([names, fresh])
@@ -81,7 +85,14 @@ def _ghost(
         lane=pl.lit("whatif", LANE),
         code=tasks["name"].cast(pl.String).replace_strict(numbers, codes),
     )
-    return Ghost(tasks, fresh)
+    return Ghost(tasks, fresh, {number: idle_of(run, ranks) for number, run in runs.items()})
+
+
+def idle_of(run: Timeline, ranks: pl.DataFrame) -> list[float | None]:
+    """Return how much each rank was idle, or would have been, in the order of the page."""
+    rates = bubble_rates(run).per_rank
+    order = ranks.sort("position")["rank"].to_list()
+    return [rates[rank].makespan if rank in rates else None for rank in order]
 
 
 class Told(NamedTuple):
@@ -139,7 +150,7 @@ class Answers(NamedTuple):
             tasks: Its tasks, as `packing.arranged` returns them.
         """
         names = _names(tasks)
-        ghosts, fresh = _ghost(self.drawn, timeline, ranks, names)
+        ghosts, fresh, idle = _ghost(self.drawn, timeline, ranks, names)
         names = pl.concat([names, fresh])
         if COUNTERPART in tasks.columns:  # what could have been has none
             ghosts = ghosts.with_columns(pl.lit(0, tasks.schema[COUNTERPART]).alias(COUNTERPART))
@@ -151,7 +162,7 @@ class Answers(NamedTuple):
                 msgspec.convert(row, prepared(schema.Row))
             )
         drawn = [
-            msgspec.structs.replace(answer, rows=rows.get(number, []))
+            msgspec.structs.replace(answer, rows=rows.get(number, []), idle=idle.get(number, []))
             for number, answer in enumerate(self.whatif.answers)
         ]
         return Told(msgspec.structs.replace(self.whatif, answers=drawn), ghosts, names)
@@ -186,6 +197,7 @@ def said(answer: Answer) -> schema.Answer:
         best_if=prediction.best_if,
         detail=sentence(prediction),
         rows=[],
+        idle=[],
     )
 
 

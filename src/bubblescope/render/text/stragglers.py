@@ -75,7 +75,7 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
     places, replicas = found.rank.shape
     facts = [
         units.count(places, "pipeline place"),
-        units.count(replicas, found.beside.value),
+        units.count(replicas, found.beside.noun, found.beside.nouns),
         units.count(len(found.steps), "step"),
     ]
     grid = Table.grid(padding=(0, 2))
@@ -123,8 +123,11 @@ def _communication(found: stragglers.Stragglers) -> list[str]:
     if found.model != "compute":
         return []
     if found.own_work:
-        said = "communication is not modelled, and left out of operations"
-        return [f"{said}: its cost is part of the launch slowdown"]
+        said = (
+            "communication is not modelled, and left out of operations: its cost is part of the launch "
+            "slowdown"
+        )
+        return [said]
     said = (
         "communication is not modelled: inside of operations it is part of how long they take, between "
         "them of the launch slowdown"
@@ -132,7 +135,7 @@ def _communication(found: stragglers.Stragglers) -> list[str]:
     if not found.beside.waits:
         return [said]
     untold = (
-        f"{found.beside.value}s of a stage wait for each other inside of operations, and the traces do "
+        f"{found.beside.nouns} of a stage wait for each other inside of operations, and the traces do "
         "not show how long: which of them is slow cannot be told"
     )
     return [said, untold]
@@ -185,7 +188,6 @@ def _alike(found: stragglers.Stragglers, place: int) -> str:
 
 
 def _workers(found: stragglers.Stragglers, limit: int) -> RenderableType:
-    beside = found.beside.value
     table = table_of("rank", "stage", _short(found), "slowdown", "alone", "slow in", "pattern")
     slow = found.slowness
     replicas = found.rank.shape[1]
@@ -204,7 +206,7 @@ def _workers(found: stragglers.Stragglers, limit: int) -> RenderableType:
         )
     head = _title(
         "Workers",
-        f"slowdown: the lesser of its stage's and its {beside}'s; alone: replayed with only it slow",
+        "slowdown: the lesser of its stage's and its pipeline's; alone: replayed with only it slow",
     )
     subject = units.listed("rank", found.worst).capitalize()
     explained = _explained(
@@ -228,7 +230,7 @@ def _heat_map(found: stragglers.Stragglers) -> RenderableType:
         cells = [next(sign for limit, sign in _HEAT if value < limit) for value in worst]
         grid.add_row(Text(f"stage {_stage(found, place)}", "dim"), Text("".join(cells), "#d55e00"))
     legend = ", ".join(f"{sign} < {limit:g}" for limit, sign in _HEAT[:-1])
-    beside = f"{found.beside.value}s"
+    beside = found.beside.nouns
     many = f"; a character is the worst of {size} {beside}" if size > 1 else ""
     grid.add_row("", Text(f"{legend}, {_HEAT[-1][1]} more; {beside} across{many}", "dim"))
     return grid
@@ -262,7 +264,7 @@ def _patterns(found: stragglers.Stragglers) -> RenderableType:
         steady = int(slow.persistent.sum())
         lines.append(
             f"{units.count(steady, 'worker')} of {slow.persistent.size:,} slow in most steps against "
-            f"the other {found.beside.value}s of their stage; the worker explains "
+            f"the other {found.beside.nouns} of their stage; the worker explains "
             f"{100 * slow.persistence:.0f} % of how much slowness varies"
         )
     known = [one for one in slow.correlation if one is not None and one.certain]

@@ -93,7 +93,8 @@ class Asking:
         data = replace(data, tasks=pl.concat([data.tasks, ghost.tasks], how="diagonal"))
         windows = Windows(data, places._replace(rows=shown))
         rows = windows.places.rows
-        return _Told(Asked(answer=said(answer), rows=rows, names=ghost.names.to_list()), windows)
+        told = replace(said(answer), idle=ghost.idle[0])
+        return _Told(Asked(answer=told, rows=rows, names=ghost.names.to_list()), windows)
 
 
 def questioned(questions: Questions, question: str) -> Answer:
