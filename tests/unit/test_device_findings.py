@@ -145,6 +145,18 @@ def test_many_short_launches_are_a_cost_of_every_step():
     assert ("advice", "first_use") not in found
 
 
+@pytest.mark.parametrize(
+    ("calls", "loads"), [([600, 8, 8], True), ([90, 8], False), ([300] * 2, False)]
+)
+def test_one_launch_that_takes_most_of_the_time_of_all_loads_its_kernel(calls, loads):
+    spent = [(0, "launch_call", call * 1000, None) for call in calls]
+    found = said(run((0, "compute", MS, None), *spent))
+    text = f"is in a single launch call, of {calls[0]}.0 µs"
+    assert (text in found.get(("evidence", "slow_call"), "")) is loads
+    assert (("advice", "first_use") in found) is loads
+    assert (("advice", "launch_call") in found) is not loads
+
+
 def test_launches_that_are_slow_in_every_step_are_not_said_to_be_of_first_use():
     spent = [(step, use, 4 * MS, None) for step in range(4) for use in ("compute", "launch_call")]
     found = said(run(*spent))

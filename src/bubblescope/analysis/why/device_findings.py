@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.device_budget import bound, main_reason
+from bubblescope.analysis.device_budget import bound, main_reason, one_loads
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.losses import BETWEEN
 from bubblescope.analysis.step_lengths import warm_up
@@ -209,14 +209,19 @@ FIRST_USE: Final = "first_use"
 def _slow(of_use: pl.DataFrame, what: str) -> Finding | None:
     """Return how few calls, or gaps, of over a millisecond take most of the time of all, if they do.
 
+    A single call may do so that is shorter.
+
     Args:
         of_use: What `Steps.details` says of them.
         what: "call" or "gap".
     """
     spent, slow, count = of_use.select(pl.col("spent_ns", "slow_ns", "slow").sum()).row(0)
+    longest = of_use["longest_ns"].max()
     if slow <= _MOSTLY * spent:
-        return None
-    values = {"count": count, "slow_share": slow / spent, "longest_ns": of_use["longest_ns"].max()}
+        if what != "call" or not one_loads(spent, longest):
+            return None
+        slow, count = longest, 1
+    values = {"count": count, "slow_share": slow / spent, "longest_ns": longest}
     return Finding("evidence", f"slow_{what}" if count == 1 else f"slow_{what}s", values)
 
 

@@ -49,10 +49,10 @@ DEVICE_ADVICE: Final = {
         "Send from device to device (NCCL instead of gloo or MPI through the host's memory), post "
         "receives ahead, or look for the rank that others wait for."
     ),
-    Use.LAUNCH_CALL: "Fewer, larger kernels; CUDA graphs launch many with one call.",
+    Use.LAUNCH_CALL: "Fewer, larger kernels; CUDA or HIP graphs launch many with one call.",
     Use.LATENCY: (
         "A device takes some microseconds to start each kernel, launched just then or long before: "
-        "fewer, larger kernels (fusion); CUDA graphs start them sooner."
+        "fewer, larger kernels (fusion); CUDA or HIP graphs start them sooner."
     ),
     Use.EVENT_WAIT: "Look at which stream records the event, and whether the wait is needed.",
     Use.PAGES: (
@@ -414,8 +414,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "unlinked_option"): "With {option}, a trace tells more of what launched the work.",
     ("headline", "first_use"): "Load kernels ahead, or trace later steps.",
     ("advice", "first_use"): (
-        "A launch that takes milliseconds loads or compiles its kernel, on first use, which is no cost "
-        "of every step. Leave the first steps out of the trace, or load kernels ahead "
+        "A launch that takes as long as this loads or compiles its kernel, on first use, which is no "
+        "cost of every step. Leave the first steps out of the trace, or load kernels ahead "
         "(CUDA_MODULE_LOADING=EAGER, or on AMD's GPUs HIP_ENABLE_DEFERRED_LOADING=0)."
     ),
     ("headline", "copy_on_device"): "Copy less within devices.",

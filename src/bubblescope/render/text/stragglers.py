@@ -271,8 +271,8 @@ def _patterns(found: stragglers.Stragglers) -> RenderableType:
     elif slow.persistence is not None and slow.persistent is not None:
         steady = int(slow.persistent.sum())
         lines.append(
-            f"{units.count(steady, 'worker')} of {slow.persistent.size:,} slow in most steps, and not by "
-            f"chance, against the other {found.beside.nouns} of their stage; the worker explains "
+            f"{units.count(steady, 'worker')} of {slow.persistent.size:,} slow in most steps, and not "
+            f"by chance, against the other {found.beside.nouns} of their stage; the worker explains "
             f"{100 * slow.persistence:.0f} % of how much slowness varies"
         )
     known = [one for one in slow.correlation if one is not None and one.certain]
