@@ -215,8 +215,8 @@ def _slow(of_use: pl.DataFrame, what: str) -> Finding | None:
         of_use: What `Steps.details` says of them.
         what: "call" or "gap".
     """
-    spent, slow, count = of_use.select(pl.col("spent_ns", "slow_ns", "slow").sum()).row(0)
-    longest = of_use["longest_ns"].max()
+    sums = pl.col("spent_ns", "slow_ns", "slow").sum(), pl.col("longest_ns").max()
+    spent, slow, count, longest = of_use.select(sums).row(0)
     if slow <= _MOSTLY * spent:
         if what != "call" or not one_loads(spent, longest):
             return None
