@@ -14,6 +14,7 @@ from bubblescope.analysis.device_budget import Spent, budget, budget_of
 from bubblescope.analysis.losses import Lost, losses, losses_of
 from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.analysis.words import sentence
+from bubblescope.model.budget import Use
 from bubblescope.model.language import LANGUAGES
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.render.text.report import Report
@@ -83,6 +84,22 @@ def test_a_step_that_goes_on_is_in_no_mean():
     # What was recorded before it is in no step, and no reason to leave it out.
     late = DeviceWhatIf(run((None, "compute", 7 * MS, None), *whole[:2], goes_on=[1]))
     assert (late.step_ns, late.open) == (100 * MS, True)
+
+
+def test_a_step_that_goes_on_on_one_rank_is_in_no_mean_of_any():
+    """As in what-ifs: ranks wait for each other."""
+    whole = [(1, use, ms * MS, "next") for use, ms in PARTS.items()]
+    one = run(*whole, (2, "compute", 10 * MS, None), (2, "host_gc", 290 * MS, None))
+    cut = run(*whole, (2, "compute", 10 * MS, None), goes_on=[2])
+    tables = [
+        pl.concat([table, other.with_columns(rank=pl.lit(1, other.schema["rank"]))])
+        for table, other in ((one.ranks, cut.ranks), (one.budget, cut.budget))
+    ]
+    times = pl.concat([one.step_times, cut.step_times.with_columns(rank=pl.lit(1, pl.Int32))])
+    both = Timeline(one.tasks, tables[0], budget=tables[1], step_times=times)
+    assert losses(both, None).table["spent_ns"].sum() == 200 * MS
+    assert set(budget(both).in_steps.spending.idle) == {Use.HOST_DATA}
+    assert DeviceWhatIf(both).step_ns == 100 * MS
 
 
 PARTS = {"compute": 60, "host_data": 40}

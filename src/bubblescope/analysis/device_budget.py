@@ -251,14 +251,15 @@ class Spent(msgspec.Struct, frozen=True):
 def with_ended(table: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return a budget with ended: whether the end of the step was recorded; null of what is in none.
 
+    It is that of all ranks: they wait for each other, so what-ifs are of no other steps either.
+
     Args:
         table: As `Timeline.budget`.
         steps: As `Timeline.step_times`.
     """
-    place = ("rank", "step")
-    unfinished = steps.filter("open").select(*place, ended=pl.lit(value=False))
+    unfinished = steps.filter("open").select("step", ended=pl.lit(value=False)).unique()
     ended = pl.when(pl.col("step").is_not_null()).then(pl.col("ended").fill_null(value=True))
-    found = table.join(unfinished, on=place, how="left", maintain_order="left")
+    found = table.join(unfinished, on="step", how="left", maintain_order="left")
     return found.with_columns(ended=ended)
 
 
