@@ -16,6 +16,7 @@ from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.analysis.words import sentence
 from bubblescope.model.budget import Use
 from bubblescope.model.language import LANGUAGES
+from bubblescope.model.provenance import ONE_STEP, Run
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.render.text.report import Report
 from bubblescope.render.text.why import Explanation
@@ -128,6 +129,25 @@ def test_without_steps_all_of_the_recording_is_meant():
     found = run((None, "host_python", 30 * MS, None), (None, "compute", 10 * MS, None))
     assert "idle 75.0 %" in said(found)["verdict", "device"]
     assert losses(found, None).table["spent_ns"].sum() == 40 * MS
+
+
+def test_of_a_recording_without_steps_nothing_is_said_of_a_step():
+    unmarked = run((None, "host_python", 30 * MS, None), (None, "compute", 10 * MS, None))
+    one = run((0, "host_python", 30 * MS, None), (0, "compute", 10 * MS, None))
+    about = Run(inferred={"step": ONE_STEP})
+    taken = Timeline(one.tasks, one.ranks, about, budget=one.budget, step_times=one.step_times)
+    for found in (unmarked, taken):
+        text = shown(Explanation.of(found))
+        assert "in Python: 30.00 ms of a rank's recording (75.00 %)." in text
+        assert "What makes the recording long, for a rank" in text
+        assert "a step" not in text
+    assert "30.00 ms a step and rank (75.00 %), in the step." in shown(Explanation.of(one))
+
+
+def shown(found: Explanation) -> str:
+    console = Console(width=400, file=io.StringIO())
+    console.print(found)
+    return console.file.getvalue()
 
 
 def test_a_first_step_unlike_the_others_is_named():

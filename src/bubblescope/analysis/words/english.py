@@ -359,6 +359,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "may idle in them or wait for others, which counts as compute."
     ),
     ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",
+    ("verdict", "loss_of_recording"): "{use}: {per_step_ns} of a rank's recording ({time_share}).",
     ("evidence", "loss"): "Of this time, {detail_share} is in {detail}.",
     ("evidence", "warm_up"): (
         "Step {step} takes {step_ns}, {factor_times} the median of the others, {others_ns}, as where "
@@ -522,8 +523,10 @@ HEADINGS: Final = {
     "before": "before",
     "root": "waited for",
     "losses": "What makes a step long, for a rank",
+    "losses_of_recording": "What makes the recording long, for a rank",
     "loss": "what",
     "time": "a step",
+    "recorded": "time",
 }
 """Headings of tables and columns."""
 
