@@ -19,6 +19,7 @@ from bubblescope import sources
 from bubblescope.analysis.study import study
 from bubblescope.record.integrations.torch_loop import ranks
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next
+from bubblescope.recording.reader import read_stream
 from bubblescope.render.text.report import Report
 from full import TURN, needs
 
@@ -47,6 +48,17 @@ def optimizer_of(*models):
     return torch.optim.SGD([p for model in models for p in model.parameters()], lr=0.1)
 x = torch.ones(2, 4)
 """
+
+STAMPED = """
+import time
+from contextlib import contextmanager
+@contextmanager
+def stamped(name):
+    begin = time.monotonic_ns()
+    yield
+    print("stamp", name, begin, time.monotonic_ns(), sep="|")
+"""
+"""What a job takes its own times with, to be compared with what is recorded of it."""
 
 PIPELINE = """
 import hashlib, sys, torch
@@ -181,6 +193,24 @@ def counts(timeline) -> dict[tuple[int, str], int]:
 
 def results(output: str) -> list[str]:
     return sorted(line for line in output.splitlines() if line.startswith("rank "))
+
+
+def stamped(folder: Path, said: list[str], name: str) -> list[tuple[int, int, int, int]]:
+    """Return when a task began and ended, by a job's own stamps and as recorded, on one clock.
+
+    Args:
+        folder: The recording's, of one rank.
+        said: What the job printed, with `STAMPED`.
+        name: The task's name or kind.
+    """
+    (file,) = folder.glob("attempt-*/*.bubbles")
+    rows, _ = read_stream(file.read_bytes())
+    named = rows.filter((pl.col("name") == name) | (pl.col("kind") == name)).sort("start_ns")
+    tasks = named.select("start_ns", "end_ns").rows()
+    lines = [line.split("|") for line in said if line.startswith(f"stamp|{name}|")]
+    stamps = sorted((int(begin), int(end)) for _, _, begin, end in lines)
+    assert len(tasks) == len(stamps)
+    return [(*stamp, *task) for stamp, task in zip(stamps, tasks, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -1065,6 +1095,172 @@ class TestOneProcess:
             # Inside of a compiled function nothing is seen.
             assert numbers == ([0, 1] if step // 3 < 5 else []), step
 
+    @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+    def test_compiled_steps_of_optimizers(self, tmp_path, backend):
+        """As PyTorch's tutorial compiles them: as many graphs and breaks, and no compilation more."""
+        program = f"""
+            from torch._dynamo.utils import counters
+            compiled = dict(backend={backend!r}, fullgraph=False)
+            def trained(step, model, whole=False):
+                for _ in range(4):
+                    with stamped("step"):
+                        if not whole:
+                            loss = model(x).exp().sum()
+                            loss.backward()
+                        with stamped("optimizer"):
+                            loss = (step() or loss) if not whole else step()
+                    print("rank loss", loss.item().hex())
+                seen = [sum(counters["graph_break"].values()), dict(counters["recompiles"])]
+                seen += [counters["stats"][name] for name in ("unique_graphs", "calls_captured")]
+                print("rank", *seen, [p.tolist() for p in model.parameters()])
+                counters.clear()
+                torch._dynamo.reset()
+
+            model = made()
+            optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.1))
+            scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=3)
+            @torch.compile(**compiled)
+            def step():
+                optimizer.step()
+                scheduler.step()
+            trained(step, model)
+            model = made()
+            optimizer = optimizer_of(model)
+            optimizer.step = torch.compile(optimizer.step, **compiled)
+            trained(optimizer.step, model)
+            model = made()
+            last = optimizer_of(model)
+            @torch.compile(**compiled)
+            def all_of_it():
+                loss = model(x).sum()
+                loss.backward()
+                last.step()
+                last.zero_grad()
+                return loss
+            trained(all_of_it, model, whole=True)
+        """
+        timeline, said = train(tmp_path, STAMPED + textwrap.dedent(program))
+        alone = run(job(tmp_path, STAMPED + textwrap.dedent(program)))
+        assert results("\n".join(said)) == results(alone.stdout)
+        assert timeline.steps == list(range(12))
+        for step in range(8):
+            assert order(timeline, step=step) == [("F", 0, 0), ("B", 0, 0)]
+        for step in range(8, 12):  # a model inside of a compiled function is not seen
+            assert [kind for kind, *_ in order(timeline, step=step)] == ["B"]
+        for begin, end, *task in stamped(tmp_path / "out", said, "optimizer"):
+            assert begin <= task[0] < task[1] <= end
+
+    def test_what_a_loop_in_a_thread_does_beside_its_passes(self, tmp_path):
+        """As Ray Train runs loops: not in the main thread."""
+        program = STAMPED + textwrap.dedent("""
+            import io, threading
+            def trained():
+                model = made()
+                optimizer = optimizer_of(model)
+                for _ in range(3):
+                    model(x).sum().backward()
+                    with stamped("gradient clipping"):
+                        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    with torch.no_grad(), stamped("evaluation"):
+                        model(x)
+                    with stamped("checkpoint"):
+                        torch.save(model.state_dict(), io.BytesIO())
+            for _ in range(2):  # one after the other
+                thread = threading.Thread(target=trained)
+                thread.start()
+                torch.save(1, io.BytesIO())  # of the main thread, which does not train
+                thread.join()
+        """)
+        timeline, said = train(tmp_path, program)
+        assert timeline.steps == list(range(6))
+        for name in ("gradient clipping", "evaluation", "checkpoint"):
+            for begin, end, *task in stamped(tmp_path / "out", said, name):
+                assert begin <= task[0] < task[1] <= end
+
+    def test_of_threads_that_train_at_once_one_is_recorded(self, tmp_path):
+        program = """
+            import threading
+            turn, done = threading.Barrier(2), []
+            def trained():
+                turn.wait()
+                model = made()
+                optimizer = optimizer_of(model)
+                for step in range(4):
+                    turn.wait()
+                    model(x).sum().backward()
+                    optimizer.step()
+                done.append(step)
+            both = [threading.Thread(target=trained) for _ in range(2)]
+            for thread in both:
+                thread.start()
+            for thread in both:
+                thread.join()
+            assert done == [3, 3]
+        """
+        done = recorded(tmp_path / "out", job(tmp_path, program))
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stderr.count("RuntimeWarning: the job trains in several threads at once") == 1
+        assert "the job trained 4 steps in other threads" in " ".join(done.stderr.split())
+        kinds = ("forward", "backward", "optimizer")
+        timeline = sources.load(tmp_path / "out")
+        assert counts(timeline) == {(step, kind): 1 for step in range(4) for kind in kinds}
+
+    def test_what_is_wrapped_may_be_called_alone(self, tmp_path):
+        """As in an evaluation of `model.module`, for which ranks need not wait for each other."""
+        program = STAMPED + textwrap.dedent("""
+            from torch import distributed
+            from torch._dynamo.utils import counters
+            from torch.nn.parallel import DistributedDataParallel as Ddp
+            distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
+            compiled = {"backend": "eager"}
+            class Model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.inner = made()
+                def forward(self, x):
+                    y = self.inner(x)
+                    torch._dynamo.graph_break()
+                    return self.inner(y)
+            def trained(model, inner):
+                optimizer = optimizer_of(model)
+                for _ in range(2):
+                    for _ in range(2):
+                        with stamped("forward"):
+                            y = model(x)
+                        y.sum().backward()
+                    optimizer.step()
+                    with torch.no_grad(), stamped("evaluation"):
+                        inner(x)
+                inner(x).sum().backward()
+                optimizer.step()
+                seen = {name: dict(counters[name]) for name in ("graph_break", "frames", "stats")}
+                print("rank", seen, [p.tolist() for p in optimizer.param_groups[0]["params"]])
+                counters.clear()
+                torch._dynamo.reset()
+            model = Ddp(Model())
+            trained(model, model.module)
+            model = nn.DataParallel(Model())
+            trained(model, model.module)
+            model = torch.compile(Ddp(Model()), **compiled)
+            trained(model, model._orig_mod.module)
+            model = Ddp(torch.compile(Model(), **compiled))
+            trained(model, model.module)
+            inner = Model()
+            trained(Ddp(torch.compile(inner, **compiled)), inner)
+            distributed.destroy_process_group()
+        """)
+        timeline, said = train(tmp_path, program)
+        alone = run(job(tmp_path, program))
+        assert results("\n".join(said)) == results(alone.stdout)
+        assert timeline.steps == list(range(15))
+        for step in range(15):
+            tasks = [(kind, microbatch) for kind, _, microbatch in order(timeline, step=step)]
+            turns = 2 if step % 3 < 2 else 1
+            assert tasks == [(kind, turn) for turn in range(turns) for kind in "FB"]
+        for begin, end, *task in stamped(tmp_path / "out", said, "evaluation"):
+            assert begin <= task[0] < task[1] <= end
+
     def test_a_model_that_is_wrapped_after_its_optimizer_was_made(self, tmp_path):
         """As Accelerate and Lightning do: what is called is the wrapper, which here calls it twice."""
         timeline, _ = train(
@@ -1485,16 +1681,16 @@ BROKEN_OFF = """
         loss.backward()
         optimizer.step()
     if distributed.get_rank() == 0:
-        print("breaks", sum(counters["graph_break"].values()), loss.item(), flush=True)
+        print("graphs", counters["stats"]["unique_graphs"], loss.item(), flush=True)
     distributed.destroy_process_group()
 """
 
 
-def test_collectives_in_compiled_models_break_no_more_graphs(tmp_path):
+def test_collectives_in_compiled_models_leave_the_graphs_as_they_are(tmp_path):
     command = torchrun(tmp_path, 2, textwrap.dedent(BROKEN_OFF))
     plain, recording = run(command), recorded(tmp_path / "out", command)
     assert recording.returncode == 0, recording.stderr[-3000:]
-    [expected] = (line for line in plain.stdout.splitlines() if line.startswith("breaks"))
+    [expected] = (line for line in plain.stdout.splitlines() if line.startswith("graphs"))
     assert expected in recording.stdout.splitlines()
 
 

@@ -21,7 +21,7 @@ def disk(monkeypatch):
     """Make the disk one that stands still until this is set, and the buffers small."""
     monkeypatch.setattr(recorder, "_FULL", EACH * WIDTH)
     monkeypatch.setattr(writer, "_MOST", MOST)
-    monkeypatch.setattr(writer, "_PERIOD_S", 0.01)
+    monkeypatch.setattr(writer, "PERIOD_S", 0.01)
     works = threading.Event()
 
     def stands(theirs):

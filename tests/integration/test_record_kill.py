@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -108,3 +109,48 @@ def test_every_flushed_step_outlives_a_kill_with_a_limit(tmp_path):
         for number in range(5)
     ]
     assert any(one.flushed > one.steps for one in left)  # files were put aside
+
+
+LAST_STEPS = """
+import os, signal, sys, time
+from bubblescope.record import Recorder
+folder, rank, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+with Recorder(folder, rank=rank, stages=[0]) as recorder:
+    began, step = time.monotonic(), 0
+    while time.monotonic() - began < seconds:
+        with recorder.step(), recorder.task("forward", microbatch=0):
+            time.sleep(0.004)
+        step += 1
+    print(step, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed(folder: Path, seconds: list[float]) -> list[int]:
+    """Run ranks that kill themselves after so long each; return how many steps each had made."""
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", LAST_STEPS, str(folder), str(rank), str(until)],
+            stdout=subprocess.PIPE,
+        )
+        for rank, until in enumerate(seconds)
+    ]
+    return [int(job.communicate()[0]) for job in jobs]
+
+
+def test_how_many_steps_a_kill_may_have_cost_is_said(tmp_path):
+    """Tasks are written four times a second, so it is not the last step alone."""
+    (made,) = killed(tmp_path, [1.1])
+    run = sources.load(tmp_path)
+    (notice,) = run.run.warnings
+    most = int(re.search(r"up to (\d+) steps of the usual length", notice.message)[1])
+    missing = made - len(run.steps)
+    assert 1 < missing <= most
+    assert most <= 0.25 / 0.004 + 2
+
+
+def test_that_a_rank_ends_before_others_is_said(tmp_path):
+    killed(tmp_path, [3.0, 0.5])
+    told = [notice.message for notice in sources.load(tmp_path).run.warnings]
+    (behind,) = [message for message in told if "before that of rank 0" in message]
+    assert behind.startswith("rank00001.bubbles ends ")

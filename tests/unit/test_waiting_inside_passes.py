@@ -9,6 +9,7 @@ import bubblescope
 from bubblescope import Timeline
 from bubblescope.analysis.rank_standing import Standing
 from bubblescope.model.errors import ScheduleError
+from bubblescope.model.provenance import Origin, Run
 from bubblescope.render.text.stragglers import Stragglers
 from waiting_job import make_waiting_job
 
@@ -112,3 +113,34 @@ def test_it_cannot_be_told_which_tensor_parallel_rank_is_slow_by_how_long_passes
     assert "inside of operations it is part of how long they take" in answer
     assert "costs most" not in answer
     assert found.to_dict()["own_work"] is False
+
+
+def host_recording(origin: str = "native") -> Timeline:
+    """Return two ranks that share parameters: rank 1 works twice as long, and rank 0 waits for it."""
+    rows = []
+    for step in range(6):
+        for kind, work in (("forward", 10_000_000), ("backward", 20_000_000)):
+            opens = step * 100_000_000 + (kind == "backward") * 30_000_000
+            for rank, waits in ((0, work), (1, 0)):
+                row = {"rank": rank, "step": step, "stage": 0, "microbatch": 0}
+                rows.append({**row, "kind": kind, "start_ns": opens, "end_ns": opens + 2 * work})
+                begins = opens + 2 * work - waits
+                rows.append({"rank": rank, "step": step, "kind": "collective", "start_ns": begins,
+                             "end_ns": opens + 2 * work})  # fmt: skip
+    lanes = (
+        pl.when(pl.col("kind") == "collective").then(pl.lit("comm")).otherwise(pl.lit("compute"))
+    )
+    tasks = pl.DataFrame(rows).with_columns(lane=lanes, name="kind")
+    ranks = pl.DataFrame({"rank": [0, 1], "host": "node0", "timed": "host", "dp": [0, 1]})
+    return Timeline(tasks, ranks, Run(origins=(Origin(origin, None, "here"),)))
+
+
+def test_hosts_that_are_timed_are_compared_by_the_time_in_no_collective():
+    found = Stragglers.of(host_recording())
+    assert found.slow_rank.rank == 1
+    assert found.slow_rank.slow_share == pytest.approx(1.0)
+    assert "communication is not modelled, and left out of operations" in said(found)
+
+
+def test_in_what_others_trace_of_a_host_another_thread_may_be_in_the_collective():
+    assert Stragglers.of(host_recording("kineto")).slow_rank is None

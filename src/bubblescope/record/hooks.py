@@ -28,6 +28,7 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "torch.distributed.pipelining.schedules": "torch_pipelining:schedules",
         "torch.distributed.device_mesh": "torch_groups:device_mesh",
         "torch.optim.optimizer": "torch_common:optimizer",
+        "torch._dynamo.eval_frame": "torch_common:compiled",
     },
     ASIDE: {
         "torch.utils.data.dataloader": "torch_aside:data",

@@ -25,6 +25,7 @@ class Note(msgspec.Struct, frozen=True):
         saw: Which signs of a training loop of its own it saw: `OPTIMIZER`, `FORWARD`.
         failed: Why it stopped recording; None if it did not.
         unfollowed: How many steps, at least, were made in a loop beside the framework's schedules.
+        elsewhere: How many were made in other threads than the one that was recorded.
     """
 
     steps: int = 0
@@ -32,6 +33,7 @@ class Note(msgspec.Struct, frozen=True):
     saw: tuple[str, ...] = ()
     failed: str | None = None
     unfollowed: int = 0
+    elsewhere: int = 0
 
 
 def leave(folder: str, note: Note) -> None:
@@ -63,6 +65,12 @@ def why_not_all(notes: list[Note]) -> str | None:
     Args:
         notes: As of `why_nothing`.
     """
+    steps = max((note.elsewhere for note in notes), default=0)
+    if steps:
+        return (
+            f"the job trained {units.count(steps, 'step')} in other threads than the one that made the "
+            "first optimizer, which are not recorded; run each as a job by itself"
+        )
     most = max(notes, key=lambda note: note.unfollowed, default=Note())
     steps = most.unfollowed
     if not steps:
@@ -88,7 +96,10 @@ def why_nothing(notes: list[Note], steps: str, known: str) -> str:
     nobody = f"no process of the job imported PyTorch or a framework that is known ({known})"
     outside = f"of the {most.steps} training steps that began, from 0 on, none is in {steps}"
     nothing = f"no process ran a training step of a framework that is known ({known})"
-    never = "an optimizer was made, but no module that holds its parameters ran with gradients"
+    never = (
+        "an optimizer was made, but no module that holds its parameters ran with gradients, unless "
+        "inside of a compiled function"
+    )
     reasons = (
         (not notes, f"{nobody}, or each that did was killed"),
         (failed, f"recording failed ({failed})"),

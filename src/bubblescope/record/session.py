@@ -67,7 +67,9 @@ class Session:
             long as nothing is known.
         saw: Signs of a training loop of the job's own; see `notes.Note`.
         rounds: Which calls of a schedule are rounds of one step.
+        thread: The thread that trains; the main thread, as far as nobody has told.
         unfollowed: How many steps optimizers made, at least, in a loop beside a framework's schedules.
+        elsewhere: How many they made in other threads than that which is recorded.
         intake: Where hooks that are called for every task put it; the recorder's, once there is one.
     """
 
@@ -78,7 +80,8 @@ class Session:
         self.framework: str | None = None
         self.saw: set[str] = set()
         self.rounds = Rounds()
-        self.unfollowed = 0
+        self.thread = threading.main_thread()
+        self.unfollowed = self.elsewhere = 0
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         self._following = False
         """Optimizers that have made a step since a schedule last began."""
@@ -167,6 +170,7 @@ class Session:
         self.go_on()
         if self._failed or self._closed or os.getpid() != self._process:
             return
+        self.thread = threading.current_thread()
         try:
             self._end_step()
             if self.recorder is None:
@@ -224,6 +228,19 @@ class Session:
                 stacklevel=3,
             )
         self.unfollowed += 1
+
+    def optimized_elsewhere(self) -> None:
+        """Tell that an optimizer has made a step in another thread than the one that is recorded."""
+        if not self.elsewhere:
+            warn(
+                "the job trains in several threads at once; only the one that made the first optimizer "
+                "is recorded: run each as a job by itself (docs/recording.md)",
+                stacklevel=3,
+            )
+        self.elsewhere += 1
+
+    def _in_thread(self) -> bool:
+        return threading.get_ident() == self.thread.ident
 
     def spoil_round(self) -> None:
         """Tell that the round failed: the next one takes its place, and what it did is of no step.
@@ -325,7 +342,8 @@ class Session:
 
     def _note(self) -> Note:
         saw = tuple(sorted(self.saw))
-        return Note(self._next, self.framework, saw, self._failure, self.unfollowed)
+        left_out = self.unfollowed, self.elsewhere
+        return Note(self._next, self.framework, saw, self._failure, *left_out)
 
     def _leave_note(self, folder: str) -> None:
         """Tell whoever started the job what this process saw, if it is still there to hear it."""
@@ -422,7 +440,8 @@ class Session:
     ) -> Function:
         """Return a function that does the same and is recorded as something beside the passes.
 
-        It is not in other threads, while `torch.compile` looks at it, and within another such function.
+        It is not in other threads than the one that trains, while `torch.compile` looks at it, and
+        within another such function.
 
         Args:
             function: What to record.
@@ -438,7 +457,7 @@ class Session:
             if torch is not None and torch.compiler.is_compiling():
                 return function(*args, **kwargs)
             recorder = self.recorder or (self._early if early else None)
-            if recorder is None or not recorder.recording or self._aside or not _in_main_thread():
+            if recorder is None or not recorder.recording or self._aside or not self._in_thread():
                 return function(*args, **kwargs)
             # Signals may raise behind any call: whatever is, what is inside ends.
             began = None
@@ -466,7 +485,7 @@ class Session:
             began_ns: When it began, on the host's monotonic clock.
         """
         recorder = self.recorder
-        if recorder is None or not recorder.recording or self._aside or not _in_main_thread():
+        if recorder is None or not recorder.recording or self._aside or not self._in_thread():
             return
         recorder.end_task(place, (self.intake.step, began_ns, began_ns), name)
 
@@ -575,10 +594,6 @@ def _serve(recorder: Recorder, address: str) -> Callable[[], None] | None:
             stacklevel=4,
         )
         return None
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 def _rank() -> int:

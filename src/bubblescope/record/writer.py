@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from bubblescope.record.buffer import Buffer
 from bubblescope.record.job_log import warn
 from bubblescope.record.step_times import step_times
+from bubblescope.recording.columns import PERIOD_S
 from bubblescope.recording.file import Sink
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from bubblescope.recording.columns import Header
     from bubblescope.recording.rows import Rows
 
-_PERIOD_S: Final = 0.25
-"""How long tasks may wait that nobody hands over."""
 _MOST: Final = 1 << 18
 """Tasks that wait to be written at most, some 120 bytes each; and of one step, those that are kept for
 observers. The job never waits for a disk: what comes while there are as many is dropped and counted."""
@@ -250,7 +249,7 @@ class Writer:
         """Return what is to be written or told next; None at the end."""
         while True:
             with suppress(queue.Empty):
-                found = self._queue.get(timeout=_PERIOD_S if self._take else None)
+                found = self._queue.get(timeout=PERIOD_S if self._take else None)
                 if isinstance(found, Buffer):
                     self._fetched += len(found)
                     if found is self._given:

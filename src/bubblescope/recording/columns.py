@@ -39,6 +39,10 @@ WITH_BUSY: Final[dict[str, str]] = {**COLUMNS, BUSY: "int64"}
 """The same of a timer that sees kernels: how long any of a task's ran. Null for a task without."""
 
 
+PERIOD_S: Final = 0.25
+"""How long tasks wait, once they have ended, until they are written, if they are timed on the host;
+others are written as their step ends."""
+
 SPOILED: Final = "failed step"
 """Name of the row that says that what was recorded before it of the same step failed."""
 

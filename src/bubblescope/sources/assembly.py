@@ -14,6 +14,7 @@ from bubblescope.model.timeline import TASK_SCHEMA, Timeline, task_columns
 from bubblescope.model.timing import TIMED_DTYPE
 from bubblescope.sources import numbering
 from bubblescope.sources.inventory import missing_ranks
+from bubblescope.sources.separate_runs import refuse_separate_runs
 from bubblescope.sources.steps import in_steps
 from bubblescope.sources.structure.unmarked import unmarked
 
@@ -119,9 +120,12 @@ def assembled(
     if spent is not None:
         beside |= in_steps(spent, tasks, executed)
     try:
-        return Timeline(task_columns(tasks), ranks, run, **beside)
+        timeline = Timeline(task_columns(tasks), ranks, run, **beside)
     except TimelineError as error:
         raise SourceError(traces[0][1], f"holds contradictory data ({error})") from None
+    if "rank" in found:
+        refuse_separate_runs(timeline, [path for _, path in traces])
+    return timeline
 
 
 def _believed(declared: dict[str, Any]) -> tuple[dict[str, Any], list[Notice]]:

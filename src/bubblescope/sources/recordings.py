@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,7 +19,7 @@ from bubblescope.model.saved_timelines import Saved, opened
 from bubblescope.model.timeline import Timeline, concat, joined, together
 from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.recording.attempts import number_of
-from bubblescope.recording.columns import HEADER
+from bubblescope.recording.columns import HEADER, PERIOD_S
 from bubblescope.recording.failures import without_failed
 from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.parallel import read_each
@@ -144,12 +145,14 @@ class _Part(msgspec.Struct, frozen=True):
         tasks: Frame with columns of tasks.
         rank: Its row of the table of ranks.
         run: Where it came from.
+        closed: Whether the recorder ended the file.
     """
 
     path: Path
     tasks: pl.DataFrame
     rank: dict[str, Any]
     run: Run
+    closed: bool
 
 
 def _together(parts: Sequence[_Part]) -> Timeline:
@@ -162,7 +165,8 @@ def _together(parts: Sequence[_Part]) -> Timeline:
     tasks = pl.concat([part.tasks for part in parts], how="diagonal")
     ranks = pl.DataFrame([part.rank for part in parts], schema=RANK_SCHEMA)
     try:
-        return Timeline(tasks, ranks, joined([part.run for part in parts], len(parts)))
+        run = joined([part.run for part in parts], len(parts)).warned(*_outlasted(parts))
+        return Timeline(tasks, ranks, run)
     except TimelineError as error:
         if len(parts) == 1:
             raise SourceError(parts[0].path, f"is damaged ({error})") from None
@@ -343,13 +347,13 @@ class _Recording:
             microbatches=header.microbatches,
             warnings=(
                 *_damage(self.path, self.torn),
-                *_ending(self.path, self.torn),
+                *_ending(self.path, self.torn, _lost_by_a_kill(header, tasks)),
                 *_dropped(self.path, self.lost, len(tasks)),
                 *_overrun(self.path, self._last, self.lost + len(tasks)),
                 *_failed(header.rank, failed),
             ),
         )
-        return _Part(self.path, tasks, known, run)
+        return _Part(self.path, tasks, known, run, self.torn.closed)
 
 
 def _stage_of_chunk(stages: list[int] | None, column: str = "chunk") -> pl.Expr:
@@ -405,17 +409,55 @@ def _damage(path: Path, torn: Torn) -> tuple[Notice, ...]:
     return (Notice("damaged", text, torn.damaged, torn.size),)
 
 
-def _ending(path: Path, torn: Torn) -> tuple[Notice, ...]:
+def _ending(path: Path, torn: Torn, lost: str) -> tuple[Notice, ...]:
     if torn.closed:
         return ()
     if torn.lost:
         text = (
             f"{path.name} ends in the middle of a record: its last {torn.lost} of {torn.size} bytes "
-            "were dropped, and with them tasks of the last step"
+            f"were dropped. Of a job that was killed, {lost}"
         )
         return (Notice("torn-tail", text, torn.lost, torn.size),)
     text = (
-        f"{path.name} was not closed: the job was still running or was killed, and tasks of its last "
-        "step may be missing"
+        f"{path.name} was not closed: the job was still running or was killed. Of a job that was "
+        f"killed, {lost}"
     )
     return (Notice("unclosed", text),)
+
+
+def _lost_by_a_kill(header: Header, tasks: pl.DataFrame) -> str:
+    """Return what is missing at most of a job that was killed: what was not written yet."""
+    if header.timed != "host":
+        return (
+            "the step that it was in is missing, and steps may be that its device had not finished: "
+            "each is written as it ends"
+        )
+    begins = tasks.drop_nulls("step").group_by("step").agg(pl.col("start_ns").min())
+    length_ns: Any = begins["start_ns"].sort().diff().median()
+    steps = ""
+    if length_ns:
+        most = ceil(PERIOD_S * 1e9 / length_ns) + 1
+        steps = f" (up to {units.count(most, 'step')} of the usual length)"
+    return (
+        f"what was running is missing, and what ended in its last quarter of a second may be{steps}: "
+        "tasks are written that often"
+    )
+
+
+def _outlasted(parts: Sequence[_Part]) -> tuple[Notice, ...]:
+    """Say which recordings nobody closed, and end before those of other ranks of the same host."""
+    ends: dict[str, dict[int, Any]] = {}
+    for part in parts:
+        ends.setdefault(part.rank["host"], {})[part.rank["rank"]] = part.tasks["end_ns"].max() or 0
+    notices = []
+    for part in parts:
+        own, others = part.rank["rank"], ends[part.rank["host"]]
+        last = max(others, key=others.__getitem__)
+        behind_ns = others[last] - others[own]
+        if not part.closed and behind_ns > PERIOD_S * 1e9:
+            text = (
+                f"{part.path.name} ends {units.duration(behind_ns)} before that of rank {last}: its "
+                "process was in one task for so long, or was killed earlier, or it lacks as much"
+            )
+            notices.append(Notice("unclosed", text))
+    return tuple(notices)

@@ -37,6 +37,11 @@ class Inside(NamedTuple):
     computed_ns: Ints
     waits_ns: Ints
 
+    @property
+    def known(self) -> bool:
+        """Whether anything of it is."""
+        return bool(self.computed_ns.any() or self.waits_ns.any())
+
     def of(self, rows: Ints) -> Inside:
         """Return the same of some of the tasks."""
         return Inside(*(ns[rows] for ns in self))

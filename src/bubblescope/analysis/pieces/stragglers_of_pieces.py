@@ -202,7 +202,7 @@ def _laid(job: OfPart) -> _Laid | None:
         usual,
         correlations(operations),
         operations.steps,
-        timeline.budget.height > 0,
+        inside_passes(timeline).known,
     )
 
 

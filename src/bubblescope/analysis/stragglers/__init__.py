@@ -197,7 +197,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             pipeline,
             found,
             worst,
-            own_work=timeline.budget.height > 0,
+            own_work=inside_passes(timeline).known,
             apart=several,
             alike=alike(timeline),
             correlation=correlation,

@@ -12,6 +12,8 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from bubblescope.record.integrations.torch_common import compiling
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -83,16 +85,19 @@ class _Receipt:
 
 def _record_waits(kind: Any) -> None:
     """Let the waits of a class of requests be recorded."""
-    if kind in _RECORDED:
-        return
-    theirs = kind.wait
+    if kind not in _RECORDED:
+        kind.wait = recording(kind.wait)
+        _RECORDED.add(kind)
+
+
+def recording(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `wait` that does the same, and is recorded for the requests that are to be."""
 
     @functools.wraps(theirs)
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        receipt = _RECEIPTS.pop(self, None)
+        receipt = None if compiling() else _RECEIPTS.pop(self, None)
         if receipt is None:
             return theirs(self, *args, **kwargs)
         return receipt.wait(theirs, self, *args, **kwargs)
 
-    kind.wait = wait
-    _RECORDED.add(kind)
+    return wait

@@ -28,6 +28,7 @@ from bubblescope.sources.kineto.recorder_marks import told_by_marks
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
+from bubblescope.sources.separate_runs import refuse_steps_twice
 from bubblescope.sources.structure.unmarked import HOW_ALONE
 from bubblescope.sources.unnamed_tasks import Untold, tell
 
@@ -432,9 +433,16 @@ def _ranks(traces: Sequence[_Trace]) -> tuple[list[int], str | None]:
                 f"holds rank {trace.rank}, and so does {other.path}: two traces of one rank at "
                 "the same time or of different processes; give only one of them",
             )
+        if other is not None:
+            _refuse_twice(trace, other)
         owner[trace.rank] = trace
     ranks = [trace.rank for trace in traces if trace.rank is not None]
     return ranks, None
+
+
+def _refuse_twice(trace: _Trace, other: _Trace) -> None:
+    steps, others = (one.projection.markers["step"].to_list() for one in (trace, other))
+    refuse_steps_twice(trace.path, steps, other.path, others)
 
 
 def _places(traces: Sequence[_Trace]) -> dict[str, tuple[str, int | None]]:
@@ -459,6 +467,8 @@ def _places(traces: Sequence[_Trace]) -> dict[str, tuple[str, int | None]]:
                 )
             found[trace.path] = (trace.path, None)
             continue
+        if other is not None:
+            _refuse_twice(trace, other)
         found[trace.path] = trace.place
         last[trace.place] = trace
     return found

@@ -21,8 +21,14 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.record.integrations.torch_common import importing, made_before
-from bubblescope.record.integrations.torch_loop.called import leave_out
+from bubblescope.record.integrations.torch_common import (
+    Steps,
+    importing,
+    in_compiled,
+    leave_out,
+    made_before,
+)
+from bubblescope.record.integrations.torch_loop.called import PASSING
 from bubblescope.record.integrations.torch_loop.loop import Loop
 
 if TYPE_CHECKING:
@@ -53,24 +59,27 @@ def optimizers(module: ModuleType, session: Session) -> None:
         loop.adopt(self)
 
     module.Optimizer.__init__ = init
-    module.register_optimizer_step_post_hook(lambda *_: loop.end_step())
+    session.shared(Steps).then(loop.end_step)
     for optimizer in made_before(module):
         loop.adopt(optimizer)
 
 
 def compiled(module: ModuleType, session: Session) -> None:
     """Follow what `torch.compile` makes of a model, from its first call on."""
-    leave_out(module, session.shared(Loop).left_out)
+    loop = session.shared(Loop)
+    if in_compiled(sys.modules["torch"]) is not None:  # else nothing tells when to be left alone
+        leave_out(module, *PASSING, *loop.passing)
+        loop.within_compiled(module)
     made = module.OptimizedModule
     theirs = made.__init__
 
     @functools.wraps(theirs)
     def init(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         theirs(self, model, *args, **kwargs)
-        session.shared(Loop).compiled(model, self)
+        loop.compiled(model, self)
 
     made.__init__ = init
-    session.shared(Loop).compiler.watch(module)
+    loop.compiler.watch(module)
 
 
 def translated(module: ModuleType, session: Session) -> None:
@@ -84,16 +93,18 @@ def modules(module: ModuleType, session: Session) -> None:
     A module begins with its `__init__`; one that is copied, or read from a file, with `__setstate__`.
     Its own `compile` puts something in the place of what notices its calls.
     """
-    known, kind = session.shared(Loop).modules, module.Module
+    loop, kind = session.shared(Loop), module.Module
+    known = loop.modules
     known.complete = importing()
     for name in ("__init__", "__setstate__"):
         setattr(kind, name, _making(getattr(kind, name), known, session))
+        loop.recording.append(getattr(kind, name))
     theirs = kind.compile
 
     @functools.wraps(theirs)
     def compile_(self: Any, *args: Any, **kwargs: Any) -> None:
         theirs(self, *args, **kwargs)
-        session.shared(Loop).compiled(self, self)
+        loop.compiled(self, self)
 
     kind.compile = compile_
 

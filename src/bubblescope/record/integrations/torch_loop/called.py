@@ -7,12 +7,9 @@ import threading
 import time
 import weakref
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from bubblescope.record.integrations.torch_loop.compiling import Compiler, in_compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from bubblescope.record.integrations.torch_loop.compiling import Compiler
 
 _holders: Final = sys.getrefcount
 _now: Final = time.monotonic_ns
@@ -28,16 +25,19 @@ class Called:
     Args:
         model: The model.
         loop: The `Loop` that follows it.
+        wrapper: What it is wrapped in, if that is followed too.
 
     Attributes:
         chunk: Which of its rank's chunks the model is, once `loop` has found out.
         loop: What follows the model.
+        wrapper: Returns what it is wrapped in; None if there is nothing.
     """
 
-    def __init__(self, model: Any, loop: Any) -> None:
+    def __init__(self, model: Any, loop: Any, wrapper: Any = None) -> None:
         torch = sys.modules["torch"]
         self.chunk: Any = None
         self.loop = loop
+        self.wrapper = _nothing if wrapper is None else weakref.ref(wrapper)
         self._model = weakref.ref(model)
         self._theirs = model._compiled_call_impl  # noqa: SLF001  the place for it
         self._intake, self._origins = loop.intake, loop.origins
@@ -124,6 +124,8 @@ class Called:
         caller: Any = sys._getframe(2).f_locals.get("self")  # noqa: SLF001  `Module.__call__`
         if caller is not model and hasattr(caller, "_call_impl"):
             return caller._call_impl(*args, **kwargs)  # noqa: SLF001
+        if self.loop.inside is not self.loop.outside:  # as part of another task
+            return (self._theirs or model._call_impl)(*args, **kwargs)  # noqa: SLF001
         return self._aside(model, args, kwargs)
 
     def leave(self) -> None:
@@ -134,6 +136,10 @@ class Called:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()  # a module that says itself how it is saved or copied leaves it in
+
+
+def _nothing() -> None:
+    """There is no wrapper."""
 
 
 class _Counting:
@@ -160,16 +166,8 @@ def _alone(module: Any) -> tuple[int, int]:
     return min(probe() for _ in range(100)), _holders(its)
 
 
-def leave_out(eval_frame: Any, others: Iterable[Any]) -> None:
-    """Let Dynamo, whose module of that name this is, not compile the calls of `Called` as a frame.
-
-    Nor other code of ours, as long as it only passes on what is called within what was compiled.
-
-    It still looks through them where it compiles what calls the model. Where a graph breaks within the
-    model, there are as many graphs and breaks as without us.
-    """
-    if in_compiled(sys.modules["torch"]) is not None:  # else nothing tells when to be left alone
-        ours = (Called.__call__, Called._otherwise, Called._aside)  # noqa: SLF001
-        passing = [one.__code__ for one in (*ours, Compiler.compiles, Compiler.graphs)]
-        for code in (*passing, *others):
-            eval_frame.skip_code(code)
+PASSING: Final = (
+    *(Called.__call__, Called._otherwise, Called._aside),  # noqa: SLF001
+    *(Compiler.compiles, Compiler.graphs),
+)
+"""What only passes on the call of a model within what was compiled."""

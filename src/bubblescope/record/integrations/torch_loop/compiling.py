@@ -6,6 +6,8 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from bubblescope.record.integrations.torch_common import in_compiled
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -69,11 +71,6 @@ class Compiler:
         self._watched.add(name)
         if self._watched == _BEGINNINGS.keys():
             self.used = False
-
-
-def in_compiled(torch: Any) -> Callable[[], Any] | None:
-    """Return what tells whether code is run that Dynamo compiles; older versions have nothing."""
-    return getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)  # noqa: SLF001
 
 
 class _NoFlags:

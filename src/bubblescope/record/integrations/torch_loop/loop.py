@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of, place_of
-from bubblescope.record.integrations.receipts import awaited
+from bubblescope.record.integrations.receipts import awaited, recording
 from bubblescope.record.integrations.torch_aside import ASIDE
+from bubblescope.record.integrations.torch_common import Steps, leave_out, leave_out_whole
 from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.called import Called
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
@@ -23,6 +24,7 @@ from bubblescope.record.integrations.torch_loop.models import (
     called_of,
     in_checkpoint,
     parts_of,
+    wrapped_in,
 )
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.integrations.torch_loop.reductions import Reducing
@@ -59,7 +61,8 @@ def _called(function: Any, *args: Any, **kwargs: Any) -> Any:
 class Loop:
     """Follows a training loop.
 
-    Only the thread that made the first optimizer counts: others fetch data or compute gradients.
+    Only the thread that made the first optimizer counts, until it ends: others fetch data or compute
+    gradients, or train models of their own.
 
     Args:
         session: Records what is found.
@@ -74,7 +77,8 @@ class Loop:
         number: Returns the number of the next node that this thread makes.
         modules: All modules that were made.
         compiler: Says whether what runs is compiled.
-        left_out: Code that Dynamo is not to compile where a graph breaks.
+        passing: Functions that only pass on what is called within what was compiled.
+        recording: Functions that record it there too.
     """
 
     # Until there is an optimizer, PyTorch may not have been imported as a whole.
@@ -87,9 +91,11 @@ class Loop:
         self._session = session
         self._torch = sys.modules["torch"]
         self.thread = 0
+        self._adopting = threading.Lock()
         self.compiler = Compiler()
         self.modules = Modules()
-        self.left_out: list[Any] = []
+        self.passing: list[Any] = []
+        self.recording: list[Any] = []
         self.inside: Any = _OUTSIDE
         self.outside: Any = _OUTSIDE
         self.intake = session.intake
@@ -127,15 +133,11 @@ class Loop:
             return
         self._session.saw.add(OPTIMIZER)
         try:
-            if not self.thread:
-                self.thread = _thread()
-                self._tensor = self._torch.Tensor
-                self.origins = Origins(self._tensor)
-                self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
-                self.compiler.bind(self._torch)
-                with suppress(Exception):  # older versions may not tell who looks on
-                    apart(self._torch)
-                self._has_gradients = self._torch.is_grad_enabled
+            with self._adopting:
+                here = self._in_thread()
+            if not here:
+                self._session.shared(Steps).leave(optimizer)
+                return
             wanted = [one for group in optimizer.param_groups for one in group["params"]]
             known = {id(one) for model in self._there() for one in model.parameters()}
             if not known.issuperset(map(id, wanted)):  # some have an optimizer for each parameter
@@ -145,6 +147,23 @@ class Loop:
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
+    def _in_thread(self) -> bool:
+        """Say whether this is the thread that is followed: the first, until that has ended."""
+        if self.thread == _thread():
+            return True
+        if self.thread and self._session.thread.is_alive():
+            return False
+        self._tensor = self._torch.Tensor
+        self.origins = Origins(self._tensor)
+        self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
+        self.compiler.bind(self._torch)
+        with suppress(Exception):  # older versions may not tell who looks on
+            apart(self._torch)
+        self._has_gradients = self._torch.is_grad_enabled
+        self._session.thread = threading.current_thread()
+        self.thread = _thread()
+        return True
+
     def compiled(self, model: Any, made: Any) -> None:
         """Follow what a model that is followed has been compiled to.
 
@@ -153,10 +172,21 @@ class Loop:
             made: What is called in its place; itself if it was compiled in place.
         """
         try:
-            if any(one is model for one in self._there()):
+            if any(one is model for root in self._there() for one in (root, *wrapped_in(root))):
                 self._follow([made])
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
+
+    def within_compiled(self, eval_frame: Any) -> None:
+        """Record what is called between the graphs of what was compiled, if that can be."""
+        session = type(self._session)
+        ours = (
+            *(Loop._said, Loop._fails, Loop._take_back, Modules.add),
+            *(Loop._in_pass, Loop._await_collective, recording(_called)),
+            *(session.begin, session.end, session.abandon),
+        )
+        if leave_out_whole(eval_frame, *ours):
+            leave_out(eval_frame, Loop._run, Loop._collect_in_pass, *self.recording)
 
     def _there(self) -> list[Any]:
         return [model for reference in self._models if (model := reference()) is not None]
@@ -167,6 +197,9 @@ class Loop:
         new = [one for one in models if not self._follows(one)]
         for model in new:
             Called(model, self)
+            for inner in wrapped_in(model):
+                if not self._follows(inner):
+                    Called(inner, self, wrapper=model)
         there = {id(model): model for model in (*self._there(), *new)}
         self._models = list(map(weakref.ref, there.values()))
         self._reducing = Reducing.of(there.values())
@@ -238,9 +271,10 @@ class Loop:
 
     def _leave(self) -> None:
         """Follow nothing any more: the job turned out to use a framework's schedules."""
-        for model in self._there():
-            if isinstance(called := model._compiled_call_impl, Called):  # noqa: SLF001
-                called.leave()
+        for root in self._there():
+            for model in (root, *wrapped_in(root)):
+                if isinstance(called := model._compiled_call_impl, Called):  # noqa: SLF001
+                    called.leave()
         self._models.clear()
 
     def _enter(self, begins: Callable[[], bool] | None = None) -> bool:
@@ -368,7 +402,7 @@ class Loop:
                 self.inside is not None
                 or items is None
                 or thread() != self.thread
-                or (compiler.used and compiler.graphs())
+                or (compiler.used and compiler.compiles())
             ):
                 return otherwise(
                     tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
@@ -407,6 +441,7 @@ class Loop:
                 intake.relieve()
             return result
 
+        self.recording.append(call)
         return call
 
     def gradients(self, function: Any) -> Any:
@@ -420,7 +455,7 @@ class Loop:
             # Before there is an optimizer, nothing is recorded, and not all of PyTorch may be there.
             return (function if inside or not self.thread else recorded)(*args, **kwargs)
 
-        self.left_out.append(call.__code__)  # type: ignore[attr-defined]
+        self.passing.append(call)
         return call
 
     def _fails(self, work: Work | None) -> None:
@@ -478,6 +513,7 @@ class Loop:
                 return function(*args, **kwargs)
             return self._run(function, args, kwargs, said, first=first)
 
+        self.recording.append(call)
         return call
 
     def collective(self, function: Any) -> Any:
@@ -501,7 +537,7 @@ class Loop:
                 return self._collect_in_pass(function, args, kwargs)
             return alone(*args, **kwargs)
 
-        self.left_out.append(collect.__code__)  # type: ignore[attr-defined]
+        self.passing.append(collect)
         return collect
 
     def _in_pass(self) -> bool:
@@ -681,10 +717,20 @@ class Loop:
             self._give_up()
         chunk = called.chunk
         if chunk is None:
-            chunk = called.chunk = self._free_chunk()
+            chunk = called.chunk = self._chunk_of(called)
         standing = self._standing
         stage = None if standing is None else standing.stage + chunk.number * standing.stages
         return chunk.due(stage), False
+
+    def _chunk_of(self, called: Called) -> Chunk:
+        """Return the chunk of a model that has none yet: that of its wrapper, or one of its own."""
+        wrapper: Any = called.wrapper()
+        outer = None if wrapper is None else wrapper._compiled_call_impl  # noqa: SLF001
+        if not isinstance(outer, Called):
+            return self._free_chunk()
+        chunk: Chunk = outer.chunk or self._free_chunk()
+        outer.chunk = chunk
+        return chunk
 
     def _free_chunk(self) -> Chunk:
         """Return the first chunk that is no model's; a job may train one after the other."""

@@ -17,6 +17,13 @@ _NO_FORWARD: Final = frozenset(
 _REPLICATED: Final = frozenset(
     {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
 )
+_WRAPPERS: Final = {
+    "DistributedDataParallel": "module",
+    "FullyShardedDataParallel": "module",
+    "DataParallel": "module",
+    "OptimizedModule": "_orig_mod",
+}
+"""Kinds of modules that only pass on to another, and what they call that."""
 
 _DEEP: Final = 16
 """How many calls there may be between a checkpoint and the model that it runs."""
@@ -92,6 +99,18 @@ def parts_of(model: Any) -> list[Any]:
 def replicated(model: Any) -> bool:
     """Say whether every rank holds a replica of the model, or a shard of it."""
     return any(kind.__name__ in _REPLICATED for kind in type(model).__mro__)
+
+
+def wrapped_in(model: Any) -> Iterator[Any]:
+    """Yield what a model only wraps, if that is all that it does, and what that wraps in turn.
+
+    A job may call it alone, mostly in an evaluation, for which ranks need not wait for each other.
+    """
+    names = (_WRAPPERS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in _WRAPPERS)
+    inner = getattr(model, next(names, ""), None)
+    if inner is not None:
+        yield inner
+        yield from wrapped_in(inner)
 
 
 def in_checkpoint() -> bool:
