@@ -349,6 +349,25 @@ def test_the_categories_of_2021_are_read(tmp_path):
     assert (task["kind"], task["start_ns"]) == ("forward", BASE + 5000)
 
 
+def test_ranges_are_no_operators_in_the_categories_of_2021(tmp_path):
+    """So the host is known to be where it is in a trace of today."""
+    trace = Trace()
+    trace.range("ProfilerStep#2", 0, 3_000_000)
+    trace.range("Optimizer.step#SGD.step", 2_000_000, 2_400_000)
+    trace.operator("aten::mm", 200_000, 1_200_000)
+    for at in (100, 1_000_000, 1_900_000, 2_300_000):
+        trace.kernel(at + 5000, at + 9000, at=at)
+    now = sources.load(trace.write(tmp_path / "now.json")).budget
+    names = {"user_annotation": "Operator", "cpu_op": "Operator", "cuda_runtime": "Runtime"}
+    for event in trace.events:
+        event["cat"] = names.get(event["cat"], event["cat"].capitalize())
+
+    then = sources.load(trace.write(tmp_path / "then.json")).budget
+
+    assert {"host_unknown", "host_operator", "host_optimizer"} <= set(now["use"])
+    assert then.equals(now)
+
+
 def test_a_large_file_is_read_in_pieces_and_gives_the_same(tmp_path, monkeypatch):
     traces, _, _ = pipeline(Style(steps=2))
     whole = write_all(traces, tmp_path)

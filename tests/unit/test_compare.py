@@ -150,6 +150,17 @@ def test_intervals_hold_the_truth_as_often_as_they_say(before, after):
     assert 0.92 < np.mean((low <= 5e3) & (high >= 5e3)) < 0.99
 
 
+def test_no_interval_reaches_below_what_can_be():
+    found = Comparison.of(noisy(8, steps=2, noise=0.3), noisy(3, steps=2, noise=0.3))
+    step = found.find("overall", "step")
+    assert step.interval[0] == -step.before
+    assert step.after_interval[0] == 0
+    for one in found.changes:
+        assert -one.before <= one.interval[0] <= one.difference
+        assert 0 <= one.after_interval[0] <= one.after
+    assert "95 % interval -100.00 to +" in str(found)
+
+
 def test_the_interval_of_a_run_holds_the_truth(unexplained):
     exact = [made(time, ranks=2, microbatches=2, comm=0) for time in (10 * MS, 11 * MS)]
     truth = Comparison.of(*exact).find("overall", "step").difference

@@ -14,7 +14,9 @@ from bubblescope.analysis.device_budget import Spent, budget, budget_of
 from bubblescope.analysis.losses import Lost, losses, losses_of
 from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.analysis.words import sentence
+from bubblescope.model.budget import Use
 from bubblescope.model.language import LANGUAGES
+from bubblescope.model.provenance import ONE_STEP, Run
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.render.text.report import Report
 from bubblescope.render.text.why import Explanation
@@ -85,6 +87,22 @@ def test_a_step_that_goes_on_is_in_no_mean():
     assert (late.step_ns, late.open) == (100 * MS, True)
 
 
+def test_a_step_that_goes_on_on_one_rank_is_in_no_mean_of_any():
+    """As in what-ifs: ranks wait for each other."""
+    whole = [(1, use, ms * MS, "next") for use, ms in PARTS.items()]
+    one = run(*whole, (2, "compute", 10 * MS, None), (2, "host_gc", 290 * MS, None))
+    cut = run(*whole, (2, "compute", 10 * MS, None), goes_on=[2])
+    tables = [
+        pl.concat([table, other.with_columns(rank=pl.lit(1, other.schema["rank"]))])
+        for table, other in ((one.ranks, cut.ranks), (one.budget, cut.budget))
+    ]
+    times = pl.concat([one.step_times, cut.step_times.with_columns(rank=pl.lit(1, pl.Int32))])
+    both = Timeline(one.tasks, tables[0], budget=tables[1], step_times=times)
+    assert losses(both, None).table["spent_ns"].sum() == 200 * MS
+    assert set(budget(both).in_steps.spending.idle) == {Use.HOST_DATA}
+    assert DeviceWhatIf(both).step_ns == 100 * MS
+
+
 PARTS = {"compute": 60, "host_data": 40}
 """What a whole step is spent on, in milliseconds."""
 
@@ -111,6 +129,25 @@ def test_without_steps_all_of_the_recording_is_meant():
     found = run((None, "host_python", 30 * MS, None), (None, "compute", 10 * MS, None))
     assert "idle 75.0 %" in said(found)["verdict", "device"]
     assert losses(found, None).table["spent_ns"].sum() == 40 * MS
+
+
+def test_of_a_recording_without_steps_nothing_is_said_of_a_step():
+    unmarked = run((None, "host_python", 30 * MS, None), (None, "compute", 10 * MS, None))
+    one = run((0, "host_python", 30 * MS, None), (0, "compute", 10 * MS, None))
+    about = Run(inferred={"step": ONE_STEP})
+    taken = Timeline(one.tasks, one.ranks, about, budget=one.budget, step_times=one.step_times)
+    for found in (unmarked, taken):
+        text = shown(Explanation.of(found))
+        assert "in Python: 30.00 ms of a rank's recording (75.00 %)." in text
+        assert "What makes the recording long, for a rank" in text
+        assert "a step" not in text
+    assert "30.00 ms a step and rank (75.00 %), in the step." in shown(Explanation.of(one))
+
+
+def shown(found: Explanation) -> str:
+    console = Console(width=400, file=io.StringIO())
+    console.print(found)
+    return console.file.getvalue()
 
 
 def test_a_first_step_unlike_the_others_is_named():
@@ -143,6 +180,18 @@ def test_many_short_launches_are_a_cost_of_every_step():
     found = said(run(*spent))
     assert ("advice", "launch_call") in found
     assert ("advice", "first_use") not in found
+
+
+@pytest.mark.parametrize(
+    ("calls", "loads"), [([600, 8, 8], True), ([90, 8], False), ([300] * 2, False)]
+)
+def test_one_launch_that_takes_most_of_the_time_of_all_loads_its_kernel(calls, loads):
+    spent = [(0, "launch_call", call * 1000, None) for call in calls]
+    found = said(run((0, "compute", MS, None), *spent))
+    text = f"is in a single launch call, of {calls[0]}.0 µs"
+    assert (text in found.get(("evidence", "slow_call"), "")) is loads
+    assert (("advice", "first_use") in found) is loads
+    assert (("advice", "launch_call") in found) is not loads
 
 
 def test_launches_that_are_slow_in_every_step_are_not_said_to_be_of_first_use():

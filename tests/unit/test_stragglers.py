@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import bubblescope
 import job_trace_maker
@@ -213,6 +216,29 @@ def test_a_slow_replica():
     assert found.slowness.pattern(1, 1) == "none"
     assert found.slowness.persistence == pytest.approx(1)
     assert found.slowness.correlation == [None, None, None]  # micro-batches are all alike
+
+
+@pytest.mark.parametrize(
+    ("replicas", "steps", "pattern"), [(2, 5, None), (4, 3, None), (2, 20, "persistent")]
+)
+def test_with_few_workers_and_steps_it_cannot_be_told_whether_slowness_stays(
+    tmp_path, replicas, steps, pattern
+):
+    plan = generate("1f1b", 1, 4)
+    parts = [
+        job(plan, Costs(F * (1 + (dp == 1)), B, 0), steps=steps, dp=dp) for dp in range(replicas)
+    ]
+    run = concat(parts)
+    found = Stragglers.of(run)
+    assert found.slowness.share[0, 1] == 1
+    assert (found.slowness.pattern(0, 0), found.slowness.pattern(0, 1)) == ("none", pattern)
+    shown = " ".join(command(run.save(tmp_path / "run.parquet")).output.split())
+    untold = (
+        "whether slowness stays with workers cannot be told: "
+        f"{replicas} workers and {steps} steps are too few"
+    )
+    assert (untold in shown) == (pattern is None)
+    assert ("slow in most steps" in shown) == (pattern is not None)
 
 
 def test_slowness_that_comes_and_goes():
@@ -430,6 +456,60 @@ def test_the_command_says_it_in_words(trace):
     every = command(trace, "--all")
     assert "layernorm-grads-all-reduce" in every.output
     assert "layernorm-grads-all-reduce" not in done.output
+
+
+def of_slow_step(by):
+    """Return three replicas of three steps: in the second each operation takes as much longer."""
+    plan = generate("1f1b", 1, 4)
+    parts = []
+    for dp in range(3):
+        time = np.array([0, by, 0]) * F + F + (dp == 1) * F // 50
+        parts.append(concat_steps([job(plan, Costs(int(one), B, 0), dp=dp) for one in time]))
+    return concat(parts)
+
+
+def concat_steps(runs):
+    tasks = [
+        run.tasks.with_columns(
+            pl.col("start_ns", "end_ns") + step * 100 * F, step=pl.lit(step, pl.Int32)
+        )
+        for step, run in enumerate(runs)
+    ]
+    return Timeline(pl.concat(tasks), runs[0].ranks, runs[0].run)
+
+
+def test_the_command_explains_no_slowdown_that_is_negligible(tmp_path):
+    """A rank may seem slow beside the mean of all steps where the job is not."""
+    path = of_slow_step(2).save(tmp_path / "run.parquet")
+    found = Stragglers.of(sources.load(path))
+    assert found.slowdown.overall[0] < 1.03
+    assert found.alone.max() > 1.1
+    assert found.worst_workers.added > 5
+    shown = " ".join(command(path).output.split())
+    assert "of the slowdown" not in shown
+    assert f"{found.alone.max():.3f}" not in shown
+
+
+@pytest.mark.parametrize(
+    ("removed", "added", "says"),
+    [
+        (140, 145, "explains 20.0 % of the slowdown by making only it ideal (M_W), and 90.0 % by"),
+        (
+            140,
+            222,
+            "explains 20.0 % of the slowdown by making only it ideal (M_W), and more than all",
+        ),
+        (150, 222, "explains none of the slowdown: steps are no shorter with only it ideal (M_W)"),
+    ],
+)
+def test_the_command_says_no_share_above_one(trace, removed, added, says):
+    times = [np.array([float(value)]) for value in (150, 100, removed, added)]
+    found = msgspec.structs.replace(
+        Stragglers.of(sources.load(trace)), worst_workers=Explained.of(*times)
+    )
+    console = Console(width=400, file=io.StringIO())
+    console.print(found)
+    assert says in console.file.getvalue()
 
 
 def test_the_command_prints_json(trace):

@@ -205,6 +205,15 @@ def test_without_a_model_it_is_hfu_alone(tmp_path):
     assert "MFU" not in text
 
 
+def test_a_speed_that_is_at_least_nothing_is_left_out(tmp_path):
+    trace = made(products=0)
+    product(trace, 2 * MS, [[10, 10], [10, 10]])
+    found, text = report(tmp_path, traces=[trace])
+    assert 0 < found["executed_per_second"] < 1e9
+    assert "executed, by the shapes of operators" in " ".join(text.split())
+    assert "of a device, executed" not in text
+
+
 def test_mfu_is_compute_share_times_speed(tmp_path, model):
     found, text = report(tmp_path, "--model", model, "--tokens", TOKENS, "--seq-length", 4)
     assert found["flops_per_token"] == EACH == 5568

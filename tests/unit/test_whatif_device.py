@@ -150,6 +150,7 @@ def test_launches_that_load_their_kernels_take_kernels_that_are_loaded():
         return run.without("launch_call").needs
 
     assert needed(2_000_000, 900_000) == LOADED
+    assert needed(500_000, 8_000) == LOADED
     assert needed(1_100_000, 900_000, 900_000) == NEEDS[Use.LAUNCH_CALL]
 
 

@@ -207,6 +207,21 @@ def test_no_schedule_is_advised_where_there_is_no_pipeline():
     assert Verdict.of(alone(*[1000] * 8), found.study).remedies == ()
 
 
+@pytest.mark.parametrize(("gap", "advised"), [(53_000, False), (2_000_000, True)])
+def test_nothing_is_advised_about_a_cause_that_costs_next_to_nothing(gap, advised):
+    found = Explanation.of(alone(*[100_000_000] * 2, gap=gap)).findings
+    assert any(one.role == "advice" for one in found) is advised
+    assert (found[0].key == "no_pipeline") is not advised
+
+
+def test_idle_time_is_not_called_inherent_where_the_rest_is_too_little_for_advice():
+    made = Job(generate("1f1b", 2, 64), replicas=1, steps=2)
+    late = Fault(Cause.LAUNCH, late_ns={(0, 0, 40): 1_000_000})
+    found = Explanation.of(made.play(late)).findings
+    assert [(one.role, one.key) for one in found] == [("verdict", "causes")]
+    assert 0.01 < found[0].values["other_share"] < 0.5
+
+
 def test_tasks_of_unequal_length_on_one_device_are_no_matter_of_packing():
     run = alone(1000, 1000, 5000, 1000, 1000, 1000, 5000, 1000, gap=10)
     said = [sentence(one, "en") for one in Explanation.of(run).findings]

@@ -79,12 +79,10 @@ class Intervals(NamedTuple):
 
     Attributes:
         difference: Of after - before.
-        relative: Of that as a share of before.
         after: Of the second run's own.
     """
 
     difference: Floats
-    relative: Floats
     after: Floats
 
 
@@ -121,7 +119,6 @@ def _intervals(before: Sums, after: Sums) -> Intervals:
     )
     return Intervals(
         _ends(rise, new - old, freedom),
-        _ends(ratio(rise, drawn_before), ratio(new - old, old), freedom),
         _ends(drawn_after, new, np.full(len(new), after.steps - 1.0)),
     )
 

@@ -52,8 +52,8 @@ class Change(msgspec.Struct, frozen=True):
         before, after: Its value in each run; null where it is unknown.
         difference: after - before.
         relative: The difference as a share of `before`.
-        interval, after_interval: 95 % intervals of `difference` and `after`; null if either run has
-            one step only, or if the measure is not of all steps.
+        interval, after_interval: 95 % intervals of `difference` and `after`, not below -`before` and
+            0; null if either run has one step only, or if the measure is not of all steps.
     """
 
     group: str
@@ -122,6 +122,8 @@ def changes(
     unknown = np.full((2, len(old)), np.nan)
     rise = known.difference + _ENDS * (off_old + off_new) if known else unknown
     reach = known.after + _ENDS * off_new if known else unknown
+    # Where there is little freedom, ends are moved apart beyond what can be: nothing is below zero.
+    rise[0], reach[0] = np.maximum(rise[0], -old), np.maximum(reach[0], 0)
     found = [
         _change(group, name, old[at], new[at], rise[:, at], reach[:, at])
         for at, (group, name) in enumerate(keys.select(KEY).iter_rows())

@@ -95,10 +95,27 @@ SLOW_CALL_NS: Final = 1_000_000
 loads or compiles its kernel, on first use (CUDA C++ Programming Guide, "Lazy Loading")."""
 
 
-def is_slow_call() -> pl.Expr:
-    """Return the condition by which a row of launch calls is one of them, and a slow one."""
+_LOADS_NS: Final = 100_000
+"""Length of a launch call from which on it does so if it takes most of the time of all."""
+_MOSTLY: Final = 0.5
+"""Share of the time of launch calls above which slow ones are to blame for it."""
+
+
+def call_sums() -> tuple[pl.Expr, ...]:
+    """Return how long rows of a budget are that are one gap each: slow_ns, slow and longest_ns."""
     spent = pl.col("spent_ns")
-    return (spent >= SLOW_CALL_NS) & (spent == pl.col("end_ns") - pl.col("start_ns"))
+    whole = spent == pl.col("end_ns") - pl.col("start_ns")
+    slow = whole & (spent >= SLOW_CALL_NS)
+    return (
+        spent.filter(slow).sum().alias("slow_ns"),
+        slow.sum().cast(pl.UInt32).alias("slow"),
+        spent.filter(whole).max().fill_null(0).alias("longest_ns"),
+    )
+
+
+def one_loads(spent_ns: int, longest_ns: int) -> bool:
+    """Say whether the longest of some launch calls is most of their time, and loads its kernel."""
+    return longest_ns >= _LOADS_NS and longest_ns > _MOSTLY * spent_ns
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -107,8 +124,8 @@ class Steps(msgspec.Struct, frozen=True):
     Attributes:
         spending: The sums.
         details: Frame with use, detail, role, spent_ns, count, slow_ns, slow and longest_ns, most
-            first: as `Budget.details`, and how much of it is in rows of `SLOW_CALL_NS` or longer that
-            are one gap each, how many these are, and the longest.
+            first: as `Budget.details`, and of its rows that are one gap each, how much time those of
+            `SLOW_CALL_NS` or longer take, how many these are, and the longest of all.
     """
 
     spending: Spending
@@ -202,7 +219,6 @@ class Spent(msgspec.Struct, frozen=True):
         """Sum up a timeline's budget."""
         table, spent = with_ended(timeline.budget, timeline.step_times), pl.col("spent_ns").sum()
         graphs = (pl.col("use") == Use.COMPUTE.value) & (pl.col("detail") == WHOLE_GRAPH)
-        long = is_slow_call()
         started = timeline.step_times.filter(pl.col("open")).select("rank", "step").rows()
         return cls(
             table.group_by(*_PLACE, "use").agg(
@@ -210,10 +226,8 @@ class Spent(msgspec.Struct, frozen=True):
             ),
             table.group_by(*_SORT, "ended").agg(
                 spent,
-                count=pl.len().cast(pl.UInt32),
-                slow_ns=pl.col("spent_ns").filter(long).sum(),
-                slow=long.sum().cast(pl.UInt32),
-                longest_ns=pl.col("spent_ns").filter(long).max().fill_null(0),
+                pl.len().cast(pl.UInt32).alias("count"),
+                *call_sums(),
             ),
             table.select("rank", "step", "device").unique(),
             frozenset(started),
@@ -237,14 +251,15 @@ class Spent(msgspec.Struct, frozen=True):
 def with_ended(table: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return a budget with ended: whether the end of the step was recorded; null of what is in none.
 
+    It is that of all ranks: they wait for each other, so what-ifs are of no other steps either.
+
     Args:
         table: As `Timeline.budget`.
         steps: As `Timeline.step_times`.
     """
-    place = ("rank", "step")
-    unfinished = steps.filter("open").select(*place, ended=pl.lit(value=False))
+    unfinished = steps.filter("open").select("step", ended=pl.lit(value=False)).unique()
     ended = pl.when(pl.col("step").is_not_null()).then(pl.col("ended").fill_null(value=True))
-    found = table.join(unfinished, on=place, how="left", maintain_order="left")
+    found = table.join(unfinished, on="step", how="left", maintain_order="left")
     return found.with_columns(ended=ended)
 
 

@@ -52,8 +52,8 @@ NEEDS: Final[dict[Use, str]] = {
     Use.HOST_SYSTEM: "a host that does not wait for input, locks or other threads",
     Use.HOST_UNKNOWN: HOST_AHEAD,
     Use.RANK_WAIT: "ranks that are ready together, and transfers beneath computation",
-    Use.LAUNCH_CALL: "fewer launches, as with CUDA graphs",
-    Use.LATENCY: "fewer launches, as with CUDA graphs",
+    Use.LAUNCH_CALL: "fewer launches, as with CUDA or HIP graphs",
+    Use.LATENCY: "fewer kernels, and CUDA or HIP graphs for those that are launched one by one",
     Use.EVENT_WAIT: "streams that do not wait for each other",
     Use.PAGES: "memory that is on the device before it is used",
 }

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.device_budget import LABELS, is_slow_call, recorded
+from bubblescope.analysis.device_budget import LABELS, call_sums, one_loads, recorded
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
 from bubblescope.analysis.prediction import (
@@ -223,8 +223,8 @@ class DeviceWhatIf:
     def _loads(self) -> bool:
         """Say whether launch calls that load their kernels take most of the time of all."""
         rows = self._budget.filter(use=Use.LAUNCH_CALL.value)
-        slow = rows.filter(is_slow_call())
-        return bool(2 * slow["spent_ns"].sum() > rows["spent_ns"].sum())
+        spent, slow, _, longest = rows.select(pl.col("spent_ns").sum(), *call_sums()).row(0)
+        return 2 * slow > spent or one_loads(spent, longest)
 
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
         raise ScheduleError(_no_pipeline("stages, schedules and micro-batches cannot change"))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "bubblescope.stragglers/1"
 """Name and version of the JSON, described in docs/stragglers.md. Keys are only ever added."""
 
-_NEGLIGIBLE: Final = 1.03
+NEGLIGIBLE: Final = 1.03
 """A slowdown below this is not worth explaining, as the paper has it."""
 
 
@@ -259,11 +259,11 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             ),
             worst=sorted(rank[chosen].tolist()),
             worst_workers=Explained.of(no_delay, ideal, *worst),
-            odd_steps=np.flatnonzero(outliers(of_all.per_step[0], _NEGLIGIBLE)).tolist(),
+            odd_steps=np.flatnonzero(outliers(of_all.per_step[0], NEGLIGIBLE)).tolist(),
             odd_workers=[
                 (place, replica)
                 for place, replica in np.argwhere(
-                    outliers(by_worker, _NEGLIGIBLE) & (alone >= _NEGLIGIBLE)
+                    outliers(by_worker, NEGLIGIBLE) & (alone >= NEGLIGIBLE)
                 ).tolist()
             ],
             slowness=slowness(found.computed_ns, correlation),

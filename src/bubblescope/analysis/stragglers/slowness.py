@@ -62,7 +62,8 @@ class Slowness(msgspec.Struct, frozen=True, eq=False):
         share: Share of the steps in which a worker is `_SLOW`, p x r; null likewise.
         persistent: Whether a worker is slow in most steps and not by chance, p x r; null likewise.
             That is, its share is `_PERSISTENT` or more, and above the mean share q of all workers by
-            more than three standard deviations of a share of s steps, sqrt(q (1 - q) / s).
+            more than three standard deviations of a share of s steps, sqrt(q (1 - q) / s). Null too
+            where not even a share of 1 would be, because steps or workers are too few.
         persistence: Share of the variance of log `ratio` that is between workers and not between
             the steps of one: the intraclass correlation ICC(1) of Shrout and Fleiss, "Intraclass
             Correlations" (1979), not below 0. It is 1 if the same workers are as slow in every
@@ -80,12 +81,15 @@ class Slowness(msgspec.Struct, frozen=True, eq=False):
     correlation: list[Correlation | None]
 
     def pattern(self, place: int, replica: int) -> Literal["persistent", "random", "none"] | None:
-        """Say how a worker is slow: persistently, in some steps, or never; None if without peers."""
-        if self.share is None or self.persistent is None:
+        """Say how a worker is slow: persistently, in some steps, or never; None if that is unknown."""
+        if self.share is None:
             return None
-        if self.persistent[place, replica]:
+        share = self.share[place, replica]
+        if self.persistent is None and share >= _PERSISTENT:
+            return None
+        if self.persistent is not None and self.persistent[place, replica]:
             return "persistent"
-        return "random" if self.share[place, replica] > 0 else "none"
+        return "random" if share > 0 else "none"
 
 
 def computed_ns(operations: Operations) -> Array:
@@ -112,7 +116,7 @@ def slowness(taken: Array, correlation: list[Correlation | None]) -> Slowness:
     share = (ratio >= _SLOW).mean(axis=-1)
     usual = share.mean()
     chance = usual + _DEVIATIONS * np.sqrt(usual * (1 - usual) / ratio.shape[-1])
-    persistent = (share >= _PERSISTENT) & (share > chance)
+    persistent = (share >= _PERSISTENT) & (share > chance) if chance < 1 else None
     return Slowness(ratio, share, persistent, _persistence(ratio), correlation)
 
 

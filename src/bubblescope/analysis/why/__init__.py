@@ -18,7 +18,7 @@ from bubblescope.analysis.losses import losses
 from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.wall_clock import wall_clock
-from bubblescope.analysis.why.device_findings import first_step, of_devices
+from bubblescope.analysis.why.device_findings import first_step, knows_steps, of_devices
 from bubblescope.analysis.why.findings import findings, outside, spoken_of
 from bubblescope.model.memory import give_back
 from bubblescope.model.progress import SILENT
@@ -99,7 +99,8 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         spent = budget(timeline)
         if spent is not None and not known.pipelined:
             held = losses(timeline, None)
-            said = of_devices(spent, held, first_step(spent), pipelined=False)
+            stepped = knows_steps(spent, timeline.run)
+            said = of_devices(spent, held, first_step(spent), pipelined=False, stepped=stepped)
             return cls(timeline, known, None, tuple(said), spent, held, language=language)
         ledger = ledger_of(known, timeline)
         if ledger.told is not None:
@@ -112,7 +113,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         said = [*(outside(wall) if wall else []), *findings(timeline, known, cost, shown)]
         held = losses(timeline, known.ledger)
         if spent is not None and held is not None:
-            said = of_devices(spent, held, said, pipelined=True)
+            said = of_devices(spent, held, said, pipelined=True, stepped=True)
         return cls(timeline, known, cost, tuple(said), spent, held, wall, language)
 
     @classmethod
@@ -128,7 +129,8 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         """
         known, spent, held = found.study, found.budget, found.losses
         if spent is not None and not known.pipelined:
-            said = of_devices(spent, held, first_step(spent), pipelined=False)
+            stepped = knows_steps(spent, found.drawn.run)
+            said = of_devices(spent, held, first_step(spent), pipelined=False, stepped=stepped)
             return cls(found.drawn, known, None, tuple(said), spent, held, language=language)
         ledger_of(known, found.drawn)
         cost, shown, wall = found.shares, found.evidence, found.wall
@@ -136,7 +138,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             raise ValueError("what causes cost was not asked for")
         said = [*(outside(wall) if wall else []), *findings(found.drawn, known, cost, shown)]
         if spent is not None and held is not None:
-            said = of_devices(spent, held, said, pipelined=True)
+            said = of_devices(spent, held, said, pipelined=True, stepped=True)
         return cls(
             found.drawn,
             known,
@@ -160,6 +162,12 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         if self.gaps is not None or self.ledger is None:
             return pl.DataFrame() if self.gaps is None else self.gaps.head(count)
         return longest(self.ledger.gaps_by_part(), self.timeline, count)
+
+    @property
+    def stepped(self) -> bool:
+        """Whether what devices spent is of steps, and not of a recording without any."""
+        spent = self.budget
+        return self.study.pipelined or spent is None or knows_steps(spent, self.timeline.run)
 
     @property
     def ledger(self) -> Ledger | None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.device_budget import bound, main_reason
+from bubblescope.analysis.device_budget import bound, main_reason, one_loads
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.losses import BETWEEN
-from bubblescope.analysis.step_lengths import warm_up
+from bubblescope.analysis.step_lengths import is_one_step, warm_up
 from bubblescope.model.budget import HOST, Use
 from bubblescope.names.runtime_calls import is_of_memory
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.losses import Losses
+    from bubblescope.model.provenance import Run
 
 _LEAST: Final = 0.01
 """Share of the time below which a loss is not spoken of."""
@@ -40,7 +41,12 @@ _HOW: Final[dict[Use, str]] = {
 
 
 def of_devices(
-    budget: Budget, losses: Losses | None, between: list[Finding], *, pipelined: bool
+    budget: Budget,
+    losses: Losses | None,
+    between: list[Finding],
+    *,
+    pipelined: bool,
+    stepped: bool,
 ) -> list[Finding]:
     """Return all that is said of a run whose traces hold the work of devices.
 
@@ -49,9 +55,10 @@ def of_devices(
         losses: What makes its steps longer than computing; None if it has none.
         between: What else is said, after the verdict and before what is lost.
         pipelined: Whether it may be a pipeline, of which the last step is as good as the others.
+        stepped: Whether it has steps.
     """
     said = [verdict(budget, whole=not pipelined), *in_graphs(budget), *between]
-    return said + (lost(budget, losses) if losses else [])
+    return said + (lost(budget, losses, stepped=stepped) if losses else [])
 
 
 def verdict(budget: Budget, *, whole: bool) -> Finding:
@@ -90,6 +97,11 @@ def in_graphs(budget: Budget) -> list[Finding]:
     return [told, Finding("advice", "graphs", {})]
 
 
+def knows_steps(budget: Budget, run: Run) -> bool:
+    """Say whether the trace has steps: else all of the recording is told of as a whole."""
+    return bool(budget.per_step) and not is_one_step(run)
+
+
 def first_step(budget: Budget) -> list[Finding]:
     """Return that the first step is unlike the others, if it is."""
     return warming({step: budget.lengths_ns[step] for step in budget.whole_steps})
@@ -113,8 +125,9 @@ def warming(lengths: Mapping[int, int]) -> list[Finding]:
     return [Finding("evidence", "warm_up", values)]
 
 
-def lost(budget: Budget, losses: Losses) -> list[Finding]:
-    """Return what time is lost to that is no bubble, most first."""
+def lost(budget: Budget, losses: Losses, *, stepped: bool) -> list[Finding]:
+    """Return what time is lost to that is no bubble, most first, of a step or of the recording."""
+    key = "loss" if stepped else "loss_of_recording"
     ranked = losses.ranked().filter(pl.col("place") != BETWEEN, pl.col("share") >= _LEAST)
     options = {one["class"]: one["options"] for one in budget.undecided if one["class"] in _TOLD}
     by_use = ranked.unique("use", keep="first", maintain_order=True).head(_MOST)
@@ -127,7 +140,7 @@ def lost(budget: Budget, losses: Losses) -> list[Finding]:
             "time_share": row["share"],
             "place": row["place"],
         }
-        said.append(Finding("verdict", "loss", values))
+        said.append(Finding("verdict", key, values))
         evidence, advised = _seen(budget, use)
         said += evidence
         told = next(iter(options.get(advised, ())), None)
@@ -209,14 +222,19 @@ FIRST_USE: Final = "first_use"
 def _slow(of_use: pl.DataFrame, what: str) -> Finding | None:
     """Return how few calls, or gaps, of over a millisecond take most of the time of all, if they do.
 
+    A single call may do so that is shorter.
+
     Args:
         of_use: What `Steps.details` says of them.
         what: "call" or "gap".
     """
-    spent, slow, count = of_use.select(pl.col("spent_ns", "slow_ns", "slow").sum()).row(0)
+    sums = pl.col("spent_ns", "slow_ns", "slow").sum(), pl.col("longest_ns").max()
+    spent, slow, count, longest = of_use.select(sums).row(0)
     if slow <= _MOSTLY * spent:
-        return None
-    values = {"count": count, "slow_share": slow / spent, "longest_ns": of_use["longest_ns"].max()}
+        if what != "call" or not one_loads(spent, longest):
+            return None
+        slow, count = longest, 1
+    values = {"count": count, "slow_share": slow / spent, "longest_ns": longest}
     return Finding("evidence", f"slow_{what}" if count == 1 else f"slow_{what}s", values)
 
 

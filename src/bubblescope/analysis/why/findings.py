@@ -15,6 +15,7 @@ from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.idle.evidence import LATE, deviation
 from bubblescope.analysis.idle.notable_rank import LEAST, notable, slowest
+from bubblescope.analysis.prediction import WORTH
 from bubblescope.analysis.step_lengths import is_one_step
 from bubblescope.analysis.wall_clock import WAITS
 from bubblescope.analysis.why.device_findings import warming
@@ -45,15 +46,16 @@ _OUTSIDE: Final = 0.05
 def spoken_of(ledger: Ledger, shares: Shares) -> list[Cause]:
     """Return the causes that are spoken of, besides those that the schedule is.
 
-    They make a hundredth of the idle time, or make a step a hundredth longer: among a thousand ranks,
-    what one link does to its own pipeline is a small share of the idle time of all. That comes first
-    without which a step would be shortest, and of those alike in that, what makes most idle time.
+    They make a hundredth of the idle time and a step longer by what is worth a line, or make a step a
+    hundredth longer: among a thousand ranks, what one link does to its own pipeline is a small share of
+    the idle time of all. That comes first without which a step would be shortest, and of those alike in
+    that, what makes most idle time.
     """
     totals = ledger.totals().select("cause", "share").iter_rows()
     idle = {Cause(cause): share for cause, share in totals}
     saved = {share.cause: max(share.last_ns, 0) for share in shares.shares}
-    costly = {share.cause for share in shares.shares if share.cost_ns >= LEAST * shares.step_ns}
-    causes = [cause for cause in saved if idle[cause] >= LEAST or cause in costly]
+    cost = {share.cause: share.cost_ns / shares.step_ns for share in shares.shares}
+    causes = [cause for cause in saved if cost[cause] >= (WORTH if idle[cause] >= LEAST else LEAST)]
     causes.sort(key=lambda cause: (-saved[cause], -idle[cause]))
     slow = slowest(ledger)
     if slow is None or slow.waited_for:
@@ -95,6 +97,10 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
     rated = "" if rate is not None else "_unrated"
     if not causes and not study.pipelined:
         return [Finding("verdict", f"no_pipeline{rated}", common)]
+    if (
+        not causes and inherent < (1 - LEAST) * whole
+    ):  # what is not inherent is too little for advice
+        return [Finding("verdict", f"causes{rated}", common), *waited_for]
     if not causes:
         verdict = Finding("verdict", f"inherent{rated}", common)
         return [verdict, *(waited_for or [Finding("advice", "inherent", {})])]

@@ -49,10 +49,10 @@ DEVICE_ADVICE: Final = {
         "Send from device to device (NCCL instead of gloo or MPI through the host's memory), post "
         "receives ahead, or look for the rank that others wait for."
     ),
-    Use.LAUNCH_CALL: "Fewer, larger kernels; CUDA graphs launch many with one call.",
+    Use.LAUNCH_CALL: "Fewer, larger kernels; CUDA or HIP graphs launch many with one call.",
     Use.LATENCY: (
         "A device takes some microseconds to start each kernel, launched just then or long before: "
-        "fewer, larger kernels (fusion); CUDA graphs start them sooner."
+        "fewer, larger kernels (fusion); CUDA or HIP graphs start them sooner."
     ),
     Use.EVENT_WAIT: "Look at which stream records the event, and whether the wait is needed.",
     Use.PAGES: (
@@ -359,6 +359,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "may idle in them or wait for others, which counts as compute."
     ),
     ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",
+    ("verdict", "loss_of_recording"): "{use}: {per_step_ns} of a rank's recording ({time_share}).",
     ("evidence", "loss"): "Of this time, {detail_share} is in {detail}.",
     ("evidence", "warm_up"): (
         "Step {step} takes {step_ns}, {factor_times} the median of the others, {others_ns}, as where "
@@ -414,8 +415,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "unlinked_option"): "With {option}, a trace tells more of what launched the work.",
     ("headline", "first_use"): "Load kernels ahead, or trace later steps.",
     ("advice", "first_use"): (
-        "A launch that takes milliseconds loads or compiles its kernel, on first use, which is no cost "
-        "of every step. Leave the first steps out of the trace, or load kernels ahead "
+        "A launch that takes as long as this loads or compiles its kernel, on first use, which is no "
+        "cost of every step. Leave the first steps out of the trace, or load kernels ahead "
         "(CUDA_MODULE_LOADING=EAGER, or on AMD's GPUs HIP_ENABLE_DEFERRED_LOADING=0)."
     ),
     ("headline", "copy_on_device"): "Copy less within devices.",
@@ -522,8 +523,10 @@ HEADINGS: Final = {
     "before": "before",
     "root": "waited for",
     "losses": "What makes a step long, for a rank",
+    "losses_of_recording": "What makes the recording long, for a rank",
     "loss": "what",
     "time": "a step",
+    "recorded": "time",
 }
 """Headings of tables and columns."""
 

@@ -175,7 +175,7 @@ def _stages(found: stragglers.Stragglers, limit: int) -> RenderableType:
     head = _title(
         "Stages", "the slowdown with only this stage as slow as measured, all others ideal"
     )
-    explained = _explained("The last stage", found.last_stage, "M_S")
+    explained = _explained(found, "The last stage", found.last_stage, "M_S")
     return _section(head, table, *_fewer(order, values, "stages"), explained)
 
 
@@ -191,6 +191,7 @@ def _workers(found: stragglers.Stragglers, limit: int) -> RenderableType:
     table = table_of("rank", "stage", _short(found), "slowdown", "alone", "slow in", "pattern")
     slow = found.slowness
     replicas = found.rank.shape[1]
+    told = found.slowdown.overall[0] >= stragglers.NEGLIGIBLE
     order = (-found.by_worker).ravel().argsort(kind="stable")[:limit].tolist()
     for worker in order:
         place, replica = divmod(worker, replicas)
@@ -200,7 +201,7 @@ def _workers(found: stragglers.Stragglers, limit: int) -> RenderableType:
             _stage(found, place),
             str(found.dp[replica] if found.dp else replica),
             _times(found.by_worker[place, replica]),
-            _times(found.alone[place, replica]),
+            _times(found.alone[place, replica] if told else None),
             "–" if share is None else f"{100 * share:.0f} % of steps",
             slow.pattern(place, replica) or "–",
         )
@@ -210,6 +211,7 @@ def _workers(found: stragglers.Stragglers, limit: int) -> RenderableType:
     )
     subject = units.listed("rank", found.worst).capitalize()
     explained = _explained(
+        found,
         f"{subject} (the slowest 3 %, at least one)",
         found.worst_workers,
         "M_W",
@@ -260,11 +262,17 @@ def _patterns(found: stragglers.Stragglers) -> RenderableType:
     """Say whether slowness stays with workers, and whether it comes with the data."""
     lines = []
     slow = found.slowness
-    if slow.persistence is not None and slow.persistent is not None:
+    if slow.share is not None and slow.persistent is None:
+        workers, steps = slow.share.size, len(found.steps)
+        lines.append(
+            "whether slowness stays with workers cannot be told: "
+            f"{units.count(workers, 'worker')} and {units.count(steps, 'step')} are too few"
+        )
+    elif slow.persistence is not None and slow.persistent is not None:
         steady = int(slow.persistent.sum())
         lines.append(
-            f"{units.count(steady, 'worker')} of {slow.persistent.size:,} slow in most steps against "
-            f"the other {found.beside.nouns} of their stage; the worker explains "
+            f"{units.count(steady, 'worker')} of {slow.persistent.size:,} slow in most steps, and not "
+            f"by chance, against the other {found.beside.nouns} of their stage; the worker explains "
             f"{100 * slow.persistence:.0f} % of how much slowness varies"
         )
     known = [one for one in slow.correlation if one is not None and one.certain]
@@ -279,18 +287,37 @@ def _patterns(found: stragglers.Stragglers) -> RenderableType:
     return Group(_title("Patterns", ""), Padding(Group(*map(Text, lines)), (0, 0, 1, 2)))
 
 
-def _explained(subject: str, explained: Explained | None, name: str, *, many: bool = False) -> str:
+def _explained(
+    found: stragglers.Stragglers,
+    subject: str,
+    explained: Explained | None,
+    name: str,
+    *,
+    many: bool = False,
+) -> str:
+    """Say how much of the slowdown some operations explain, where there is one to explain."""
+    if found.slowdown.overall[0] < stragglers.NEGLIGIBLE:
+        return ""
     if explained is None or explained.removed is None or explained.added is None:
         return ""
-    removed, added = (
-        f"{100 * share:.1f} %" if share > 0 else "none"
-        for share in (explained.removed, explained.added)
-    )
     verb, pronoun = ("explain", "them") if many else ("explains", "it")
+    if explained.removed <= 0:
+        return (
+            f"{subject} {verb} none of the slowdown: steps are no shorter with only {pronoun} ideal "
+            f"({name})"
+        )
+    removed, added = map(_share, (explained.removed, explained.added))
     return (
         f"{subject} {verb} {removed} of the slowdown by making only {pronoun} ideal ({name}), and "
         f"{added} by making all others ideal"
     )
+
+
+def _share(share: float) -> str:
+    """Return a share of the slowdown; beside operations faster than ideal, it may be above one."""
+    if share <= 0:
+        return "none"
+    return f"{100 * share:.1f} %" if share <= 1 else "more than all"
 
 
 def _short(found: stragglers.Stragglers) -> str:

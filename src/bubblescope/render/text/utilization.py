@@ -39,8 +39,8 @@ def utilization_section(found: Efficiency | None) -> RenderableType:
         (found.flops_per_second, "of a device, by the model", False),
         (found.executed_per_second, "of a device, executed", True),
     ):
-        if speed is not None:
-            shown = f"{speed / 1e12:,.1f}"
+        shown = f"{(speed or 0) / 1e12:,.1f}"
+        if speed is not None and not (bound and shown == "0.0"):  # at least nothing tells nothing
             grid.add_row("TFLOP/s", _least(shown, speed if bound else None), Text(label, "dim"))
     notes = [Text.assemble(("note  ", "yellow"), note) for note in found.notes]
     if found.impossible is not None:

@@ -75,7 +75,9 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
         if self.losses is None:
             return Group()
         named = self.losses.named().filter(pl.col("share") >= _LEAST)
-        table = self._table("time", "share", "loss", "where", left=("loss", "where"))
+        time = "time" if self.stepped else "recorded"
+        where = ("where",) if self.stepped else ()
+        table = self._table(time, "share", "loss", *where, left=("loss", *where))
         for row in named.head(limit).to_dicts():
             table.add_row(
                 units.duration(row["per_step_ns"]),
@@ -83,9 +85,10 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
                 words.cause_name(Cause(row["name"]), self.language)
                 if row["place"] == BETWEEN
                 else words.word("loss", Use(row["name"]), self.language),
-                words.word("place", row["place"], self.language),
+                *(words.word("place", row["place"], self.language) for _ in where),
             )
-        return self._section("losses", table) if named.height else Group()
+        title = "losses" if self.stepped else "losses_of_recording"
+        return self._section(title, table) if named.height else Group()
 
     def _causes(self, ledger: Ledger, shares: Shares) -> RenderableType:
         columns = ("cause", "idle", "share", "cost", "last", "meaning")

@@ -15,7 +15,7 @@ import polars as pl
 from bubblescope.model.counters import changes
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
-from bubblescope.names.host_ranges import ON_HOST
+from bubblescope.names.host_ranges import ON_HOST, Doing, doing
 from bubblescope.names.phase_words import OPTIMIZER_KERNEL
 from bubblescope.sources.capture import LAUNCHES, OPERATORS, RANGES, WORK, Capture, Comm
 from bubblescope.sources.kineto.collective_calls import CollectiveCalls
@@ -241,6 +241,16 @@ class Collector:
             return []
         return [event for event in operators if "::" not in event.name]
 
+    def _take_host_operators(
+        self, events: list[Any], names: list[str], start: Ints, end: Ints, threads: Ints
+    ) -> None:
+        """Take the operators that the host was in, without the ranges among them (`_old_ranges`)."""
+        if events[0].cat == "Operator":
+            kept = np.array([doing(name) is Doing.OPERATOR for name in names])
+            names = list(compress(names, kept))
+            start, end, threads = start[kept], end[kept], threads[kept]
+        self._host.take_operators(names, start, end, threads)
+
     def _details(self, group: int, events: list[Any], start: Ints, end: Ints) -> tuple[Any, ...]:
         """Return the columns that events of a group have beside their times."""
         if group in {_RANGE, _OPERATOR, _LAUNCH}:
@@ -253,7 +263,7 @@ class Collector:
                     self._processes.setdefault(event.pid, set()).add(event.name)
                 return (threads, names)
             self._processes.setdefault(events[0].pid, set())
-            self._host.take_operators(names, start, end, threads)
+            self._take_host_operators(events, names, start, end, threads)
             self._calls.take_operators(names, events, start, end, threads)
             roles = np.fromiter(map(self._role.__getitem__, names), np.int8, len(names))
             self._transfers.take(events, start, end, threads, roles >= SEND)
