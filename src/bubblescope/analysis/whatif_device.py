@@ -13,7 +13,9 @@ length s:
   turns, each waiting for the others, would gain less than that.
 * where exposed communication itself goes, waiting and all: max over r of (s - h).
 
-The time in which a host waits for other ranks itself (`Use.RANK_WAIT`) is part of c as well.
+The time in which a host waits for other ranks itself (`Use.RANK_WAIT`) is part of c as well. What a
+host did once a blocking call had returned goes with that, not with the call
+(`bubblescope.model.budget.is_spent_on`).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from bubblescope.analysis.prediction import (
 )
 from bubblescope.analysis.step_lengths import is_one_step, warm_up, whole
 from bubblescope.model import units
-from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
+from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use, is_spent_on
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.provenance import Notice
 
@@ -213,7 +215,7 @@ class DeviceWhatIf:
 
     def remedies(self) -> Iterator[Change]:
         """Yield what advice asks: without each class that is there, and with the host never late."""
-        present = set(self._budget["use"].unique())
+        present = set(self._budget.select(pl.coalesce("then", "use")).to_series().unique())
         for use in _KNOWN:
             if use.value in present:
                 yield ("without", use)
@@ -238,7 +240,7 @@ class DeviceWhatIf:
 
     def _spent(self, uses: Collection[Use], name: str) -> pl.DataFrame:
         """Return what each device's step spent on some uses, under a name."""
-        rows = self._budget.filter(pl.col("use").is_in([use.value for use in uses]))
+        rows = self._budget.filter(is_spent_on(uses))
         return rows.group_by(_PLACE).agg(pl.col("spent_ns").sum().alias(name))
 
     def _removed(

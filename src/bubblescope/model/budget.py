@@ -20,6 +20,8 @@ from bubblescope.model.intervals import NEVER, overlaps, reached_ns
 from bubblescope.model.kinds import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from bubblescope.model.arrays import Ints
@@ -93,14 +95,25 @@ BUDGET_SCHEMA: Final[dict[str, pl.DataType]] = {
     "detail": pl.String(),
     "role": pl.String(),
     "spent_ns": pl.Int64(),
+    "then": pl.Enum([use.value for use in Use]),
 }
 """Columns of `Timeline.budget`: `spent_ns` of [start_ns, end_ns) went to one use.
 
 A row is about a task (`inside` says its kind) or about a stretch outside of all; long gaps, and in a
 pipeline all that is outside of its passes, have rows of their own, as long as their time. `detail` is
 the host's operator or call, the operation or the kind of copy; `role` is that of the communicating
-group.
+group. `then` is null but for the part of `HOST_AFTER_SYNC` that exceeds how long the call blocked: it
+is the class of what the host did once the call had returned, which `detail` names.
 """
+
+
+def is_spent_on(uses: Collection[Use]) -> pl.Expr:
+    """Return the condition by which a row of the budget would be gone without some uses.
+
+    Without a blocking call, a host launches sooner by the length of the call at most. What it did then
+    would still keep it.
+    """
+    return pl.coalesce("then", "use").is_in([use.value for use in uses])
 
 
 class Activities(msgspec.Struct, frozen=True):

@@ -305,6 +305,7 @@ def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spen
             detail=names.texts(table["detail"]),
             role=roles.texts(table["role"]),
             spent_ns="spent_ns",
+            then=_gathered(pl.Series(_USES, dtype=TABLE["then"]), table["then"]),
         ),
         _operations(ran, cut),
         windows,
@@ -337,9 +338,10 @@ def _moved(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Iterat
         (Use.COPY_HIDDEN, cut.copy_hidden, "copy", sort, none),
     ):
         of = ran.at(column, pieces.owner)
-        uses = np.full(len(of), CODE[use])
-        yield Parts(pieces.start_ns, pieces.end_ns, uses, detail[of], purpose[of])
-    ofs = [np.full(len(cut.graphs.start_ns), code) for code in (CODE[Use.COMPUTE], graph, NONE)]
+        uses, then = (np.full(len(of), code) for code in (CODE[use], NONE))
+        yield Parts(pieces.start_ns, pieces.end_ns, uses, detail[of], purpose[of], then)
+    codes = (CODE[Use.COMPUTE], graph, NONE, NONE)
+    ofs = [np.full(len(cut.graphs.start_ns), code) for code in codes]
     yield Parts(cut.graphs.start_ns, cut.graphs.end_ns, *ofs)
 
 

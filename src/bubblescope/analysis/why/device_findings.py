@@ -142,7 +142,7 @@ def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
     """Return what shows a class of time to be lost, and the key of the advice about it."""
     of_use = budget.in_steps.details.filter(use=use.value)
     said, advised = _once(budget, use, of_use)
-    top = of_use.filter(pl.col("detail").is_not_null()).head(1)
+    top = of_use.filter(pl.col("detail").is_not_null(), pl.col("then").is_null()).head(1)
     if top.height:
         detail = top["detail"][0]
         share = top["spent_ns"][0] / of_use["spent_ns"].sum()
@@ -151,7 +151,24 @@ def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
             said.append(Finding("evidence", _HOW.get(use, "loss"), values))
         if share > _MOSTLY and not advised:
             advised = _particular(use, detail)
-    return said, advised or use.value
+    after, longest = _once_returned(of_use)
+    return said + after, advised or longest or use.value
+
+
+def _once_returned(of_use: pl.DataFrame) -> tuple[list[Finding], str | None]:
+    """Return what a host did once blocking calls had returned, and the key of the advice about most.
+
+    Args:
+        of_use: What `Steps.details` says of a class of time.
+    """
+    later = of_use.drop_nulls("then")
+    share = int(later["spent_ns"].sum()) / int(of_use["spent_ns"].sum())
+    if share < _WORTH_NAMING:
+        return [], None
+    sums = later.group_by("then").agg(pl.col("spent_ns").sum())
+    then = sums.sort("spent_ns", "then", descending=[True, False])["then"][0]
+    values = {"then_share": share, "use": Use(then)}
+    return [Finding("evidence", "loss_then", values)], then if share > _MOSTLY else None
 
 
 def _once(budget: Budget, use: Use, of_use: pl.DataFrame) -> tuple[list[Finding], str | None]:

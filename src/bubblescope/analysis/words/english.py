@@ -369,7 +369,12 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Of this time, {detail_share} is in gaps that the host mostly spent in {detail}."
     ),
     ("evidence", "loss_after"): (
-        "Of this time, {detail_share} is in gaps that began while the host was in {detail}."
+        "{detail} kept the host from launching for {detail_share} of this time at most, for it blocked "
+        "no longer."
+    ),
+    ("evidence", "loss_then"): (
+        "{then_share} of this time would be lost without blocking calls too: the host launched still "
+        "later than they returned. {use}, for most of that."
     ),
     ("evidence", "slow_call"): (
         "Of this time, {slow_share} is in a single launch call, of {longest_ns}."
