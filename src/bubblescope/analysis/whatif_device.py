@@ -35,6 +35,7 @@ from bubblescope.analysis.prediction import (
     NEEDS,
     NO_WAITING,
     NOT_AHEAD,
+    WARMED,
     Prediction,
     all_of,
     ranked,
@@ -62,6 +63,9 @@ REMOVABLE: Final = (Use.COMMUNICATION, Use.COPY, *IDLE)
 
 _KNOWN: Final = tuple(use for use in REMOVABLE if use in NEEDS)
 """Those of which it is known what would be rid of them."""
+
+_IF_SLOW: Final = {Use.LAUNCH_CALL: LOADED, Use.HOST_OPERATOR: WARMED}
+"""What would be rid of those that are slow, as on first use, and not many."""
 
 _DEVICE: Final = ("rank", "device")
 _PLACE: Final = (*_DEVICE, "step")
@@ -161,8 +165,8 @@ class DeviceWhatIf:
         uses = [class_of(one) for one in what]
         change = "without " + " and ".join(LABELS[use] for use in uses)
         needs = NEEDS.get(uses[0], "")
-        if uses[0] is Use.LAUNCH_CALL and self._loads():
-            needs = LOADED
+        if uses[0] in _IF_SLOW and self._is_slow(uses[0]):
+            needs = _IF_SLOW[uses[0]]
         return self._without(change, needs, uses)
 
     def kernels(self, pattern: str, factor: float) -> Prediction:
@@ -222,9 +226,9 @@ class DeviceWhatIf:
         if sum(use.value in present for use in HOST) > 1:
             yield ("host_never_late",)
 
-    def _loads(self) -> bool:
-        """Say whether launch calls that load their kernels take most of the time of all."""
-        rows = self._budget.filter(use=Use.LAUNCH_CALL.value)
+    def _is_slow(self, use: Use) -> bool:
+        """Say whether calls, or gaps, of a millisecond and more take most of the time of a class."""
+        rows = self._budget.filter(is_spent_on([use]))
         slow = rows.filter(is_slow_call())
         return bool(2 * slow["spent_ns"].sum() > rows["spent_ns"].sum())
 

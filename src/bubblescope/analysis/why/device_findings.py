@@ -12,6 +12,7 @@ from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.losses import BETWEEN
 from bubblescope.analysis.step_lengths import warm_up
 from bubblescope.model.budget import HOST, Use
+from bubblescope.names.host_ranges import compiles
 from bubblescope.names.runtime_calls import is_of_memory
 
 if TYPE_CHECKING:
@@ -149,8 +150,9 @@ def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
         if share >= _WORTH_NAMING:
             values = {"detail": detail, "detail_share": share}
             said.append(Finding("evidence", _HOW.get(use, "loss"), values))
-        if share > _MOSTLY and not advised:
-            advised = _particular(use, detail)
+        particular = _particular(use, detail) if share > _MOSTLY else None
+        if not advised or (advised, particular) == (RECURS, COMPILING):
+            advised = particular
     after, longest = _once_returned(of_use)
     return said + after, advised or longest or use.value
 
@@ -239,6 +241,8 @@ def _slow(of_use: pl.DataFrame, what: str) -> Finding | None:
 
 CALLS_OF_MEMORY: Final = "calls_of_memory"
 """Key of the advice about calls that allocate and free memory."""
+COMPILING: Final = "compiling"
+"""Key of the advice about operators that compile code."""
 COMPILED: Final = "compiled"
 """Key of the advice about operators that launch late though they are compiled."""
 GRADIENTS: Final = "gradients"
@@ -251,6 +255,8 @@ def _particular(use: Use, detail: str) -> str | None:
         return _copies(detail)
     if use is Use.HOST_CALL and is_of_memory(detail):
         return CALLS_OF_MEMORY
+    if use is Use.HOST_OPERATOR and compiles(detail):
+        return COMPILING
     if use is Use.HOST_OPERATOR and detail.startswith(_COMPILED):
         return COMPILED
     if use is Use.HOST_OPTIMIZER and ".zero_grad" in detail:

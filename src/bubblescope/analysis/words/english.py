@@ -407,6 +407,12 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "loads, compiles, or tries algorithms), which is no cost of every step; or it computes on the "
         "CPU, or waits for it. See in a trace of later steps whether it does so again."
     ),
+    ("headline", "compiling"): "Compile before the step.",
+    ("advice", "compiling"): (
+        "It compiles code, as on first use, which is no cost of every step: leave the first steps out "
+        "of the trace, or warm up before them. If later steps compile again, look for inputs whose "
+        "shapes change."
+    ),
     **{("advice", use.value): text for use, text in DEVICE_ADVICE.items()},
     ("headline", "graphs"): "Trace what runs in CUDA graphs.",
     ("advice", "graphs"): (
