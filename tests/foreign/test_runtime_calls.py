@@ -50,6 +50,28 @@ def nsight(place: Path, call: str, length: int, around: str) -> Path:
     return export.write(place / "rank0.sqlite")
 
 
+def test_copies_that_run_at_once_share_the_time(tmp_path):
+    trace = Trace()
+    for start, end, name in (
+        (100, 200, "Memcpy DtoH (Device -> Pinned)"),
+        (110, 400, "Memcpy HtoD (Pinned -> Device)"),
+        (300, 350, "Memcpy HtoD (Pinned -> Device)"),
+        (380, 500, "Memcpy DtoD (Device -> Device)"),
+    ):
+        trace.kernel(start * US, end * US, at=50 * US, name=name, cat="gpu_memcpy")
+    trace.kernel(450 * US, 600 * US, at=50 * US)
+    budget = sources.load(trace.write(tmp_path / "rank0.json")).budget
+    rows = budget.filter(pl.col("detail").is_not_null()).select("use", "detail", "spent_ns").rows()
+    assert sorted(rows) == [
+        ("copy", "DtoD", 50 * US),
+        ("copy", "DtoD and HtoD pinned", 20 * US),
+        ("copy", "DtoH pinned", 10 * US),
+        ("copy", "DtoH pinned and HtoD pinned", 90 * US),
+        ("copy", "HtoD pinned", 180 * US),
+        ("copy_hidden", "DtoD", 50 * US),
+    ]
+
+
 WAITED = ("cudaStreamSynchronize", 151 * US, 201 * US)
 """A call that returns a microsecond after the first kernel ends."""
 

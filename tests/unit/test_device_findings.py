@@ -244,7 +244,12 @@ def test_a_moment_in_a_graph_is_not_spoken_of():
 
 @pytest.mark.parametrize(
     ("sort", "advised"),
-    [("HtoD pinned", "copy_pinned"), ("HtoD pageable", "copy"), ("DtoD", "copy_on_device")],
+    [
+        ("HtoD pinned", "copy_pinned"),
+        ("HtoD pageable", "copy"),
+        ("DtoD", "copy_on_device"),
+        ("DtoH pinned and HtoD pinned", "copies_at_once"),
+    ],
 )
 def test_nobody_is_told_to_pin_what_is_pinned(sort, advised):
     assert ("advice", advised) in said(run((0, "compute", MS, None), (0, "copy", MS, sort)))

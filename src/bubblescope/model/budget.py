@@ -133,6 +133,9 @@ COMPUTE, COMMUNICATION, COPY, GRAPH = range(4)
 """Codes of what activities are, the first that runs naming the time; a graph that was recorded as a
 whole counts as computing, and is told apart from what is known to compute."""
 
+AT_ONCE: Final = " and "
+"""Joins, in the `detail` of copies, the kinds that run at the same time."""
+
 WHOLE_GRAPH: Final = "CUDA graph"
 """The `detail` of compute of which no more is known than that a graph was running."""
 
@@ -322,6 +325,31 @@ def cut_at(start_ns: Ints, end_ns: Ints, edges: Ints) -> tuple[Pieces, Ints]:
     begun = np.searchsorted(start, edges[:-1])
     stretch = np.repeat(np.arange(len(edges) - 1), np.diff(begun, append=len(start)))
     return Pieces(start, end, whole), stretch
+
+
+def running_in(pieces: Pieces, start_ns: Ints, end_ns: Ints, sort: Ints) -> tuple[Pieces, Ints]:
+    """Cut pieces of time where other sorts of activities run.
+
+    Args:
+        pieces: The pieces, in each of which one of the activities runs.
+        start_ns: When the activities began, ascending.
+        end_ns: When they ended.
+        sort: What sort each is, a number below 63.
+
+    Returns:
+        The parts, with their pieces as owners, and for each the sum of 2 ** sort over those that run.
+    """
+    edges = np.unique(np.concatenate([start_ns, end_ns]))
+    change = np.zeros(len(edges), np.int64)
+    for one in np.unique(sort).tolist():
+        of = sort == one
+        spans, _ = _merged(start_ns[of], end_ns[of])
+        change[np.searchsorted(edges, spans.start_ns)] += 1 << one
+        change[np.searchsorted(edges, spans.end_ns)] -= 1 << one
+    kept = change != 0
+    edges, running = edges[kept], np.cumsum(change)[kept]
+    parts, cell = cut_at(pieces.start_ns, pieces.end_ns, edges)
+    return parts, running[cell]
 
 
 OPERATION_SCHEMA: Final[dict[str, pl.DataType]] = {

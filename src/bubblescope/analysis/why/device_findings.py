@@ -11,7 +11,7 @@ from bubblescope.analysis.device_budget import bound, main_reason
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.losses import BETWEEN
 from bubblescope.analysis.step_lengths import warm_up
-from bubblescope.model.budget import HOST, Use
+from bubblescope.model.budget import AT_ONCE, HOST, Use
 from bubblescope.names.host_ranges import compiles
 from bubblescope.names.runtime_calls import is_of_memory
 
@@ -270,6 +270,8 @@ _COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 
 def _copies(sort: str) -> str:
     """Return the key of the advice about copies: pinned memory helps only those from and to a host."""
+    if AT_ONCE in sort:
+        return "copies_at_once"
     way, _, memory = sort.partition(" ")
     if memory == "unified":
         return Use.PAGES.value

@@ -429,6 +429,11 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "of every step. Leave the first steps out of the trace, or load kernels ahead "
         "(CUDA_MODULE_LOADING=EAGER, or on AMD's GPUs HIP_ENABLE_DEFERRED_LOADING=0)."
     ),
+    ("headline", "copies_at_once"): "Copy less, or beneath computation.",
+    ("advice", "copies_at_once"): (
+        "These copies run at the same time: without one of them the others would take as long. Copy "
+        "less, or beneath computation, one step ahead, or keep the data on the device."
+    ),
     ("headline", "copy_on_device"): "Copy less within devices.",
     ("advice", "copy_on_device"): (
         "Make fewer copies of tensors: one memory layout throughout (contiguous, channels last), "
