@@ -42,6 +42,7 @@ def communicating(timeline: Timeline) -> Timeline:
             detail=pl.lit(detail, pl.String),
             role=pl.lit(role, pl.String),
             spent_ns=(length * (share if use != "compute" else 0.87)).cast(pl.Int64),
+            then=pl.lit(None, pl.String),
         )
         for use, detail, role, share in parts
     ]

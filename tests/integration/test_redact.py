@@ -233,6 +233,7 @@ def test_no_text_of_the_model_can_be_read():
         ("kernel", ["ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn", "MatMulV2"]),
         ("kernel", ["Memcpy HtoD pinned", "reduce_kernel<MeanOps>", "flash_fwd_kernel"]),
         ("call", ["aten::mm", "aten::_to_copy", "cudaStreamSynchronize_v3020", "DtoH pinned"]),
+        ("call", ["DtoH pinned and HtoD pinned", "DtoD and HtoD pageable"]),
         (
             "call",
             ["autograd::engine::evaluate_function: AddmmBackward0", "c10d::allreduce_", "send"],

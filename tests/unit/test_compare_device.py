@@ -54,7 +54,7 @@ def devices(*steps, ranks=1, stepped=True, tasks=None, more=()):
                 budget.append(row)
                 at += spent * (use not in HIDDEN)
             times.append((rank, number, begun, at, number == len(steps) - 1))
-    names = [name for name in BUDGET_SCHEMA if name != "inside"]
+    names = [name for name in BUDGET_SCHEMA if name not in {"inside", "then"}]
     frame = pl.DataFrame(budget, {name: BUDGET_SCHEMA[name] for name in names}, orient="row")
     if not stepped:
         frame, times = frame.with_columns(step=pl.lit(None, pl.Int32)), []

@@ -234,6 +234,25 @@ def test_long_gaps_in_operators_of_too_few_steps_may_be_of_first_use():
     assert ("advice", "host_operator") in losing(90, 80, 90, use="host_operator")
 
 
+@pytest.mark.parametrize(
+    ("name", "advised"),
+    [
+        ("executor_utils::Nvrtc::CompileProgram", "compiling"),
+        ("FusionKernelRuntime::compileFusionParallel", "compiling"),
+        ("Torch-Compiled Region: 0/0", "compiled"),
+        ("CompiledFunctionBackward", "compiled"),
+        ("aten::mm", "host_operator"),
+    ],
+)
+@pytest.mark.parametrize("steps", [1, 4])
+def test_operators_that_compile_are_not_told_to(name, advised, steps):
+    lost = [(step, "host_operator", 9 * MS, name) for step in range(steps)]
+    found = said(run((0, "compute", MS, None), *lost))
+    unsure = steps == 1 and advised != "compiling"
+    assert (("advice", "recurs") in found) == unsure
+    assert (("advice", advised) in found) != unsure
+
+
 def test_what_is_a_small_part_of_a_loss_is_not_named():
     names = [f"aten::op{number}" for number in range(20)]
     few = [(0, "host_operator", MS // 4, name) for name in names]
@@ -274,7 +293,12 @@ def test_a_moment_in_a_graph_is_not_spoken_of():
 
 @pytest.mark.parametrize(
     ("sort", "advised"),
-    [("HtoD pinned", "copy_pinned"), ("HtoD pageable", "copy"), ("DtoD", "copy_on_device")],
+    [
+        ("HtoD pinned", "copy_pinned"),
+        ("HtoD pageable", "copy"),
+        ("DtoD", "copy_on_device"),
+        ("DtoH pinned and HtoD pinned", "copies_at_once"),
+    ],
 )
 def test_nobody_is_told_to_pin_what_is_pinned(sort, advised):
     assert ("advice", advised) in said(run((0, "compute", MS, None), (0, "copy", MS, sort)))

@@ -16,7 +16,7 @@ from bubblescope.analysis.device_budget import between_captures
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.inside_tasks import FasterKernels, spent_inside
-from bubblescope.analysis.prediction import AT_ONCE, LOADED, NEEDS
+from bubblescope.analysis.prediction import AT_ONCE, LOADED, NEEDS, WARMED
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
 from bubblescope.analysis.whatif import Predictions, WhatIf
@@ -140,6 +140,16 @@ def test_a_first_step_unlike_the_others_is_said_to_make_means_longer():
     assert "step 0 takes 250 ns, 2.50 times the median of the others, 100 ns" in notice.message
     # Of two steps it is not known which of them is usual.
     assert DeviceWhatIf(devices((0, 0, {"compute": 250}), times[0])).notices == ()
+
+
+def test_operators_that_are_slow_as_on_first_use_are_not_told_to_take_fewer_launches():
+    def needed(*gaps):
+        steps = ({"compute": 50, "host_operator": gap} for gap in gaps)
+        run = DeviceWhatIf(devices(*((0, number, step) for number, step in enumerate(steps))))
+        return run.without("host_operator").needs
+
+    assert needed(2_000_000, 900_000) == WARMED
+    assert needed(900_000, 900_000) == NEEDS[Use.HOST_OPERATOR]
 
 
 def test_launches_that_load_their_kernels_take_kernels_that_are_loaded():

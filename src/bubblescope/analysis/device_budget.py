@@ -123,7 +123,7 @@ class Steps(msgspec.Struct, frozen=True):
 
     Attributes:
         spending: The sums.
-        details: Frame with use, detail, role, spent_ns, count, slow_ns, slow and longest_ns, most
+        details: Frame with use, detail, role, then, spent_ns, count, slow_ns, slow and longest_ns, most
             first: as `Budget.details`, and of its rows that are one gap each, how much time those of
             `SLOW_CALL_NS` or longer take, how many these are, and the longest of all.
     """
@@ -142,8 +142,8 @@ class Budget(msgspec.Struct, frozen=True):
         per_step: Step -> the same over all ranks.
         lengths_ns: Step -> how long it is, the mean over devices.
         open_steps: Those whose end was not recorded.
-        details: Frame with use, detail, role, spent_ns and count, most first: what each class of time
-            over the run consists of. `count` is that of rows, which are gaps where these are long.
+        details: Frame with use, detail, role, then, spent_ns and count, most first: what each class of
+            time over the run consists of. `count` is that of rows, which are gaps where these are long.
         outside_steps_ns: What lies in no step, over all devices; null if there are no steps.
         in_steps: What lies in whole steps, as `in_steps` has it.
         in_any: What lies in steps, whole or not; all of it if there are none.
@@ -189,11 +189,15 @@ class Budget(msgspec.Struct, frozen=True):
             "steps": [{"step": step, **of.to_dict()} for step, of in self.per_step.items()],
             "outside_steps_ns": self.outside_steps_ns,
             "details": [
-                {"class": row["use"], **{key: row[key] for key in ("detail", "role", "spent_ns")}}
+                {"class": row["use"], **{key: row[key] for key in _TOLD}}
                 for row in self.details.filter(pl.col("use") != Use.COMPUTE.value).to_dicts()
             ],
             "undecided": self.undecided,
         }
+
+
+_TOLD: Final = ("detail", "role", "then", "spent_ns")
+"""What plain values tell of each detail, beside its class."""
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -202,7 +206,8 @@ class Spent(msgspec.Struct, frozen=True):
     Attributes:
         by_step: Frame with rank, step, ended, as `with_ended` has it, use, spent_ns and graphs_ns, as
             of `Spending`.
-        details: Frame with use, detail, role, ended and what of these adds up, as of `Steps.details`.
+        details: Frame with use, detail, role, then, ended and what of these adds up, as of
+            `Steps.details`.
         devices: Frame with rank, step and device: which devices did anything in which step.
         open_steps: Those whose end was not recorded, as rank and step.
         stepped: Whether steps of devices are known.
@@ -277,7 +282,7 @@ def in_steps(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 _PLACE: Final = ("rank", "step", "ended")
-_SORT: Final = ("use", "detail", "role")
+_SORT: Final = ("use", "detail", "role", "then")
 
 
 def _details(details: pl.DataFrame, *by: str) -> pl.DataFrame:
@@ -288,7 +293,7 @@ def _details(details: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 
 def _most_first(details: pl.DataFrame) -> pl.DataFrame:
-    return details.sort("spent_ns", *_SORT, descending=[True, False, False, False])
+    return details.sort("spent_ns", *_SORT, descending=[True, *(False for _ in _SORT)])
 
 
 def between_captures(table: pl.DataFrame, *place: str) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from bubblescope.model.budget import is_spent_on
 from bubblescope.model.device_time import NONE, innermost
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.intervals import NEVER, covered_ns, reached_ns
@@ -78,9 +79,9 @@ def spent_inside(timeline: Timeline, uses: Collection[Use]) -> Ints:
         raise TimelineError(
             "the traces hold no kernels, so they do not show what devices did inside tasks"
         )
-    rows = timeline.budget.filter(
-        pl.col("use").is_in([use.value for use in uses]), pl.col("inside").is_not_null()
-    ).sort("start_ns")
+    rows = timeline.budget.filter(is_spent_on(uses), pl.col("inside").is_not_null()).sort(
+        "start_ns"
+    )
     # A row lies in one segment: tasks cut the time that rows are about.
     placed = rows.join_asof(
         segments(timeline).sort("start_ns"), on="start_ns", by="rank", check_sortedness=False

@@ -28,6 +28,9 @@ HOST_AHEAD: Final = "a host that keeps ahead of its device"
 HOST_SOONER: Final = "hosts that launch late launch as much sooner as kernels are faster"
 AT_ONCE: Final = "launched work begins the moment the device is free, as in a CUDA graph"
 LOADED: Final = "kernels that are loaded before the step"
+WARMED: Final = (
+    "code that is loaded and compiled before the step, and operators that do not compute on the CPU"
+)
 IN_STEP: Final = "ranks wait for each other at the end of every step"
 EACH_ON: Final = "ranks begin the next step without waiting for each other"
 NO_WAITING: Final = "no rank has to wait for another any more"

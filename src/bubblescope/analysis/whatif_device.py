@@ -13,7 +13,9 @@ length s:
   turns, each waiting for the others, would gain less than that.
 * where exposed communication itself goes, waiting and all: max over r of (s - h).
 
-The time in which a host waits for other ranks itself (`Use.RANK_WAIT`) is part of c as well.
+The time in which a host waits for other ranks itself (`Use.RANK_WAIT`) is part of c as well. What a
+host did once a blocking call had returned goes with that, not with the call
+(`bubblescope.model.budget.is_spent_on`).
 """
 
 from __future__ import annotations
@@ -33,13 +35,14 @@ from bubblescope.analysis.prediction import (
     NEEDS,
     NO_WAITING,
     NOT_AHEAD,
+    WARMED,
     Prediction,
     all_of,
     ranked,
 )
 from bubblescope.analysis.step_lengths import is_one_step, warm_up, whole
 from bubblescope.model import units
-from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
+from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use, is_spent_on
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.provenance import Notice
 
@@ -60,6 +63,9 @@ REMOVABLE: Final = (Use.COMMUNICATION, Use.COPY, *IDLE)
 
 _KNOWN: Final = tuple(use for use in REMOVABLE if use in NEEDS)
 """Those of which it is known what would be rid of them."""
+
+_IF_SLOW: Final = {Use.LAUNCH_CALL: LOADED, Use.HOST_OPERATOR: WARMED}
+"""What would be rid of those that are slow, as on first use, and not many."""
 
 _DEVICE: Final = ("rank", "device")
 _PLACE: Final = (*_DEVICE, "step")
@@ -159,8 +165,8 @@ class DeviceWhatIf:
         uses = [class_of(one) for one in what]
         change = "without " + " and ".join(LABELS[use] for use in uses)
         needs = NEEDS.get(uses[0], "")
-        if uses[0] is Use.LAUNCH_CALL and self._loads():
-            needs = LOADED
+        if uses[0] in _IF_SLOW and self._is_slow(uses[0]):
+            needs = _IF_SLOW[uses[0]]
         return self._without(change, needs, uses)
 
     def kernels(self, pattern: str, factor: float) -> Prediction:
@@ -213,18 +219,18 @@ class DeviceWhatIf:
 
     def remedies(self) -> Iterator[Change]:
         """Yield what advice asks: without each class that is there, and with the host never late."""
-        present = set(self._budget["use"].unique())
+        present = set(self._budget.select(pl.coalesce("then", "use")).to_series().unique())
         for use in _KNOWN:
             if use.value in present:
                 yield ("without", use)
         if sum(use.value in present for use in HOST) > 1:
             yield ("host_never_late",)
 
-    def _loads(self) -> bool:
-        """Say whether launch calls that load their kernels take most of the time of all."""
-        rows = self._budget.filter(use=Use.LAUNCH_CALL.value)
+    def _is_slow(self, use: Use) -> bool:
+        """Say whether most of the time of a class is in calls, or gaps, as long as on first use."""
+        rows = self._budget.filter(is_spent_on([use]))
         spent, slow, _, longest = rows.select(pl.col("spent_ns").sum(), *call_sums()).row(0)
-        return 2 * slow > spent or one_loads(spent, longest)
+        return 2 * slow > spent or (use is Use.LAUNCH_CALL and one_loads(spent, longest))
 
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
         raise ScheduleError(_no_pipeline("stages, schedules and micro-batches cannot change"))
@@ -238,7 +244,7 @@ class DeviceWhatIf:
 
     def _spent(self, uses: Collection[Use], name: str) -> pl.DataFrame:
         """Return what each device's step spent on some uses, under a name."""
-        rows = self._budget.filter(pl.col("use").is_in([use.value for use in uses]))
+        rows = self._budget.filter(is_spent_on(uses))
         return rows.group_by(_PLACE).agg(pl.col("spent_ns").sum().alias(name))
 
     def _removed(

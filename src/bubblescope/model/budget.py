@@ -20,6 +20,8 @@ from bubblescope.model.intervals import NEVER, overlaps, reached_ns
 from bubblescope.model.kinds import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from bubblescope.model.arrays import Ints
@@ -93,14 +95,25 @@ BUDGET_SCHEMA: Final[dict[str, pl.DataType]] = {
     "detail": pl.String(),
     "role": pl.String(),
     "spent_ns": pl.Int64(),
+    "then": pl.Enum([use.value for use in Use]),
 }
 """Columns of `Timeline.budget`: `spent_ns` of [start_ns, end_ns) went to one use.
 
 A row is about a task (`inside` says its kind) or about a stretch outside of all; long gaps, and in a
 pipeline all that is outside of its passes, have rows of their own, as long as their time. `detail` is
 the host's operator or call, the operation or the kind of copy; `role` is that of the communicating
-group.
+group. `then` is null but for the part of `HOST_AFTER_SYNC` that exceeds how long the call blocked: it
+is the class of what the host did once the call had returned, which `detail` names.
 """
+
+
+def is_spent_on(uses: Collection[Use]) -> pl.Expr:
+    """Return the condition by which a row of the budget would be gone without some uses.
+
+    Without a blocking call, a host launches sooner by the length of the call at most. What it did then
+    would still keep it.
+    """
+    return pl.coalesce("then", "use").is_in([use.value for use in uses])
 
 
 class Activities(msgspec.Struct, frozen=True):
@@ -119,6 +132,9 @@ class Activities(msgspec.Struct, frozen=True):
 COMPUTE, COMMUNICATION, COPY, GRAPH = range(4)
 """Codes of what activities are, the first that runs naming the time; a graph that was recorded as a
 whole counts as computing, and is told apart from what is known to compute."""
+
+AT_ONCE: Final = " and "
+"""Joins, in the `detail` of copies, the kinds that run at the same time."""
 
 WHOLE_GRAPH: Final = "CUDA graph"
 """The `detail` of compute of which no more is known than that a graph was running."""
@@ -309,6 +325,31 @@ def cut_at(start_ns: Ints, end_ns: Ints, edges: Ints) -> tuple[Pieces, Ints]:
     begun = np.searchsorted(start, edges[:-1])
     stretch = np.repeat(np.arange(len(edges) - 1), np.diff(begun, append=len(start)))
     return Pieces(start, end, whole), stretch
+
+
+def running_in(pieces: Pieces, start_ns: Ints, end_ns: Ints, sort: Ints) -> tuple[Pieces, Ints]:
+    """Cut pieces of time where other sorts of activities run.
+
+    Args:
+        pieces: The pieces, in each of which one of the activities runs.
+        start_ns: When the activities began, ascending.
+        end_ns: When they ended.
+        sort: What sort each is, a number below 63.
+
+    Returns:
+        The parts, with their pieces as owners, and for each the sum of 2 ** sort over those that run.
+    """
+    edges = np.unique(np.concatenate([start_ns, end_ns]))
+    change = np.zeros(len(edges), np.int64)
+    for one in np.unique(sort).tolist():
+        of = sort == one
+        spans, _ = _merged(start_ns[of], end_ns[of])
+        change[np.searchsorted(edges, spans.start_ns)] += 1 << one
+        change[np.searchsorted(edges, spans.end_ns)] -= 1 << one
+    kept = change != 0
+    edges, running = edges[kept], np.cumsum(change)[kept]
+    parts, cell = cut_at(pieces.start_ns, pieces.end_ns, edges)
+    return parts, running[cell]
 
 
 OPERATION_SCHEMA: Final[dict[str, pl.DataType]] = {

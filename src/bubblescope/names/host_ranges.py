@@ -34,6 +34,7 @@ _EXCHANGE: Final = (
 )
 _AWAITS: Final = re.compile(r"<built-in method wait of (?:PyCapsule|pybind11)")
 _GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
+_COMPILES: Final = re.compile(r"compil(?:e(?![dr])|ing|ation)", re.IGNORECASE)
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 _STEP: Final = re.compile(r"(ProfilerStep)#\d+")
 
@@ -55,6 +56,11 @@ def awaits(name: str) -> bool:
 def calls_ranks(name: str) -> bool:
     """Say whether an operator asks for an exchange with other ranks."""
     return name.startswith("c10d::")
+
+
+def compiles(name: str) -> bool:
+    """Say whether a range compiles code, as against running what was compiled."""
+    return _COMPILES.search(name) is not None
 
 
 def unnumbered(name: str) -> str:

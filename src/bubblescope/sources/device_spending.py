@@ -15,6 +15,7 @@ import polars as pl
 
 from bubblescope.model.arrays import at_once, blocks
 from bubblescope.model.budget import (
+    AT_ONCE,
     BUDGET_SCHEMA,
     COMMUNICATION,
     COMPUTE,
@@ -26,6 +27,7 @@ from bubblescope.model.budget import (
     Pieces,
     Use,
     partition,
+    running_in,
 )
 from bubblescope.model.device_time import NONE, ascending, innermost, lookup
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
@@ -305,6 +307,7 @@ def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spen
             detail=names.texts(table["detail"]),
             role=roles.texts(table["role"]),
             spent_ns="spent_ns",
+            then=_gathered(pl.Series(_USES, dtype=TABLE["then"]), table["then"]),
         ),
         _operations(ran, cut),
         windows,
@@ -325,22 +328,48 @@ def _pieces(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Itera
 
 def _moved(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Iterator[Parts]:
     """Yield what communicates, what copies, and graphs of which no more is known."""
-    comms, copies = ran.capture.comms, ran.capture.copies
+    comms = ran.capture.comms
     operation = names.numbers([operation_of(comm) for comm in comms])
     role = roles.numbers([comm.role for comm in comms])
-    sort, none = names.numbers(copies), np.full(len(copies) + 1, NONE)
     [graph, _] = names.numbers([WHOLE_GRAPH])
-    for use, pieces, column, detail, purpose in (
-        (Use.COMMUNICATION, cut.communication, "comm", operation, role),
-        (Use.COMMUNICATION_HIDDEN, cut.communication_hidden, "comm", operation, role),
-        (Use.COPY, cut.copy, "copy", sort, none),
-        (Use.COPY_HIDDEN, cut.copy_hidden, "copy", sort, none),
+    for use, pieces in (
+        (Use.COMMUNICATION, cut.communication),
+        (Use.COMMUNICATION_HIDDEN, cut.communication_hidden),
     ):
-        of = ran.at(column, pieces.owner)
-        uses = np.full(len(of), CODE[use])
-        yield Parts(pieces.start_ns, pieces.end_ns, uses, detail[of], purpose[of])
-    ofs = [np.full(len(cut.graphs.start_ns), code) for code in (CODE[Use.COMPUTE], graph, NONE)]
+        of = ran.at("comm", pieces.owner)
+        uses, then = (np.full(len(of), code) for code in (CODE[use], NONE))
+        yield Parts(pieces.start_ns, pieces.end_ns, uses, operation[of], role[of], then)
+    yield from _copied(ran, cut, names)
+    codes = (CODE[Use.COMPUTE], graph, NONE, NONE)
+    ofs = [np.full(len(cut.graphs.start_ns), code) for code in codes]
     yield Parts(cut.graphs.start_ns, cut.graphs.end_ns, *ofs)
+
+
+def _copied(ran: _Device, cut: Partition, names: _Names) -> Iterator[Parts]:
+    """Yield what copies, by all the sorts of copies that run at once."""
+    rows = ran.rows("copy")
+    if not len(rows):
+        return
+    present, sort = np.unique(ran.at("copy", rows), return_inverse=True)
+    sorts = [ran.capture.copies[number] for number in present.tolist()]
+    sort = np.minimum(sort, _MOST_SORTS)
+    for use, pieces in ((Use.COPY, cut.copy), (Use.COPY_HIDDEN, cut.copy_hidden)):
+        if not len(pieces.start_ns):
+            continue
+        parts, running = running_in(pieces, ran.start_ns[rows], ran.end_ns[rows], sort)
+        sets, of = np.unique(running, return_inverse=True)
+        detail = names.numbers([_together(sorts, number) for number in sets.tolist()])
+        uses, none = (np.full(len(of), code) for code in (CODE[use], NONE))
+        yield Parts(parts.start_ns, parts.end_ns, uses, detail[of], none, none)
+
+
+_MOST_SORTS: Final = 62
+"""The last bit that tells a sort of copies; more are only in damaged traces, and count as the last."""
+
+
+def _together(sorts: Sequence[str], running: int) -> str:
+    """Return the names of the sorts whose bits are set."""
+    return AT_ONCE.join(sorted(name for bit, name in enumerate(sorts) if running >> bit & 1))
 
 
 def _gathered(members: pl.Series, numbers: pl.Series) -> pl.Series:

@@ -15,7 +15,7 @@ import polars as pl
 
 from bubblescope.model.budget import LATENCY_NS, Use
 from bubblescope.model.device_time import NONE, innermost, owner_at
-from bubblescope.model.intervals import overlaps
+from bubblescope.model.intervals import overlaps, reached_ns
 from bubblescope.model.ordering import stretches_of
 from bubblescope.names.host_ranges import awaits, calls_ranks
 from bubblescope.sources.capture import (
@@ -149,7 +149,7 @@ class Host:
 
     def __init__(self, capture: Capture, process: int) -> None:
         self._capture, self._process = capture, process
-        self._threads: dict[int, tuple[_Did, _Did]] = {}
+        self._threads: dict[int, tuple[_Blocked, _Did]] = {}
 
     @cached_property
     def _told(self) -> pl.DataFrame:
@@ -205,6 +205,9 @@ class Host:
         busy before, it could not have launched. Else it was blocked if that thread was in a blocking
         call as the stretch began. Otherwise what it did for the most part counts. Other threads do not:
         the main one, say, is in Python all the while that autograd's own thread runs a backward.
+
+        Without the call, the host would have launched sooner by the length of the call at most. What
+        exceeds that is told apart, with what the thread did then for the most part.
         """
         for one in _distinct(thread):
             rows = np.flatnonzero(thread == one)
@@ -220,16 +223,21 @@ class Host:
                 told = pl.concat([told, exchanges]).sort("start_ns")
                 awaiting = self._awaiting
             did = _did(told, awaiting)
-            self._threads[thread] = (_calls(self._blocked.filter(thread=thread)), did)
+            self._threads[thread] = (_Blocked.of(self._blocked.filter(thread=thread)), did)
         calls, did = self._threads[thread]
-        call = calls.names_at(start)
+        call = calls.did.names_at(start)
         blocked = np.flatnonzero(call != NONE)
         if (did.doing == EXCHANGE).any():
             mostly = _mostly(did, start[blocked], end[blocked])
             blocked = blocked[mostly.use != CODE[Use.RANK_WAIT]]
-        uses = np.full(len(blocked), CODE[Use.HOST_AFTER_SYNC])
-        uses[self._unseen[call[blocked]]] = CODE[Use.UNTRACED]
-        yield _named(start[blocked], end[blocked], uses, call[blocked])
+        unseen = self._unseen[call[blocked]]
+        sooner = start[blocked] + calls.lengths_at(start[blocked])
+        until = np.where(unseen, end[blocked], np.minimum(sooner, end[blocked]))
+        uses = np.where(unseen, CODE[Use.UNTRACED], CODE[Use.HOST_AFTER_SYNC])
+        yield _named(start[blocked], until, uses, call[blocked])
+        longer = until < end[blocked]
+        then = _mostly(did, until[longer], end[blocked][longer])
+        yield then._replace(use=np.full_like(then.use, CODE[Use.HOST_AFTER_SYNC]), then=then.use)
         several = np.setdiff1d(did.changing(start, end), blocked)
         yield _mostly(did, start[several], end[several])
         # The thread did one thing all through every other stretch.
@@ -270,7 +278,8 @@ class Host:
 
 
 def _named(start: Ints, end: Ints, use: Ints, name: Ints) -> Parts:
-    return Parts(start, end, use, name, np.full(len(start), NONE))
+    none = np.full(len(start), NONE)
+    return Parts(start, end, use, name, none, none)
 
 
 class _Did(NamedTuple):
@@ -303,11 +312,33 @@ class _Did(NamedTuple):
 _NEVER: Final = 1 << 62
 
 
-def _calls(told: pl.DataFrame) -> _Did:
-    """Return in which calls a thread was blocked, given a frame with the columns of `HOST` by start."""
-    edges, owner = innermost(told["start_ns"].to_numpy(), told["end_ns"].to_numpy())
-    name = np.append(told["name"].to_numpy(), NONE)[np.append(NONE, owner)].astype(np.int64)
-    return _Did(np.append(-_NEVER, edges), np.where(name == NONE, _UNKNOWN, BLOCKED), name)
+class _Blocked(NamedTuple):
+    """In which calls one thread was blocked.
+
+    Attributes:
+        did: The innermost, moment by moment.
+        start_ns, end_ns: The outermost, ascending.
+    """
+
+    did: _Did
+    start_ns: Ints
+    end_ns: Ints
+
+    @classmethod
+    def of(cls, told: pl.DataFrame) -> _Blocked:
+        """Return them, given a frame with the columns of `HOST` by start."""
+        start, end = told["start_ns"].to_numpy(), told["end_ns"].to_numpy()
+        edges, owner = innermost(start, end)
+        name = np.append(told["name"].to_numpy(), NONE)[np.append(NONE, owner)].astype(np.int64)
+        since, doing = np.append(-_NEVER, edges), np.where(name == NONE, _UNKNOWN, BLOCKED)
+        first = np.flatnonzero(start >= reached_ns(end))
+        until = np.maximum.reduceat(end, first) if len(first) else end
+        return cls(_Did(since, doing, name), start[first], until)
+
+    def lengths_at(self, times: Ints) -> Ints:
+        """Return how long the outermost call is that each of some times, which lie in one, is in."""
+        row = np.searchsorted(self.start_ns, times, side="right") - 1
+        return self.end_ns[row] - self.start_ns[row]
 
 
 def _did(told: pl.DataFrame, awaiting: Mask) -> _Did:

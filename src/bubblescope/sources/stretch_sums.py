@@ -51,6 +51,7 @@ class Parts(NamedTuple):
         use: What each is spent on: index into the members of `Use`.
         detail: Number of what names it, or `NONE`.
         role: Number of the role of what communicates, or `NONE`.
+        then: What the host did once a blocking call had returned, as `use`; `NONE` of all else.
     """
 
     start_ns: Ints
@@ -58,6 +59,7 @@ class Parts(NamedTuple):
     use: Ints
     detail: Ints
     role: Ints
+    then: Ints
 
 
 class Bulk(NamedTuple):
@@ -94,6 +96,7 @@ class _Rows(NamedTuple):
     use: Ints
     detail: Ints
     role: Ints
+    then: Ints
     spent_ns: Ints
 
 
@@ -110,7 +113,8 @@ def spent_in(stretches: Stretches, pieces: Iterable[Bulk | Parts]) -> pl.DataFra
         pieces: What was spent on what; taken one by one, and not kept.
 
     Returns:
-        Frame with inside (as in `Stretches.kind`), start_ns, end_ns, use, detail, role and spent_ns.
+        Frame with inside (as in `Stretches.kind`), start_ns, end_ns, use, detail, role, then and
+        spent_ns.
     """
     own, rest = [], []
     for some in pieces:
@@ -147,8 +151,8 @@ def _of_bulk(of: Bulk, stretches: Stretches) -> tuple[_Rows, _Rows]:
 
     def at(cell: Ints, start: Ints, end: Ints, spent: Ints) -> _Rows:
         use, detail = of.use[about[cell]], of.detail[about[cell]]
-        role = np.full(len(cell), NONE)
-        return _Rows(before + stretch[cell], start, end, use, detail, role, spent)
+        none = np.full(len(cell), NONE)
+        return _Rows(before + stretch[cell], start, end, use, detail, none, none, spent)
 
     return at(cell, start, end, end - start), at(left, cuts[left], cuts[left + 1], spent[left])
 
@@ -187,17 +191,18 @@ def _of_parts(of: Parts, stretches: Stretches) -> tuple[_Rows, _Rows]:
     """Return the rows of pieces that have some of their own, and what the others add to sums."""
     pieces, stretch = cut_at(of.start_ns, of.end_ns, stretches.edges)
     start, end, piece = pieces
-    rows = _Rows(stretch, start, end, of.use[piece], of.detail[piece], of.role[piece], end - start)
+    use, detail, role, then = (column[piece] for column in of[2:])
+    rows = _Rows(stretch, start, end, use, detail, role, then, end - start)
     own = _own(rows.use, pieces, stretch, stretches)
     alone, summed = (_Rows(*(column[kept] for column in rows)) for kept in (own, ~own))
     return alone, summed
 
 
-_BY: Final = ("stretch", "use", "detail", "role")
+_BY: Final = ("stretch", "use", "detail", "role", "then")
 
 
 def _summed(parts: pl.DataFrame, stretches: Stretches) -> pl.DataFrame:
-    """Sum spent_ns by stretch, use, detail and role.
+    """Sum spent_ns by stretch, use, detail, role and then.
 
     They are numbers that fit into one, and grouping by one is several times as fast.
     """

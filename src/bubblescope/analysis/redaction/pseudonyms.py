@@ -36,10 +36,11 @@ _INSTRUCTION: Final = re.compile(
     r"16816|1688|16832|16864|f32f32|sm_?\d+|BFloat16|bfloat16|v\d{4,5}\b"
 )
 """Numbers in names of kernels and calls that are none: shapes of instructions, types, versions."""
+_COPY: Final = r"(?:[HDP]to[HDP])?(?: (?:pinned|pageable|device|unified))?"
 _CALL: Final = re.compile(
     r"(?:aten|c10d|prims|quantized|_c10d_functional|autograd|torch|nccl|hccl)::?[\w:]+(?:: [\w:]+)?"
     r"|(?:cuda|cu|hip|aclrt|aclnn|nccl|hccl)[A-Z]\w*"
-    r"|\w*Backward\d|(?:Memcpy |Memset ?)?(?:[HDP]to[HDP])?(?: (?:pinned|pageable|device|unified))?"
+    rf"|\w*Backward\d|(?:Memcpy |Memset ?)?{_COPY}(?: and {_COPY})*"
     r"|<backward op>|ProfilerStep"
 )
 """Operators of PyTorch, calls of devices' runtimes, and kinds of copy."""

@@ -11,7 +11,8 @@ from bubblescope.analysis.device_budget import bound, main_reason, one_loads
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.losses import BETWEEN
 from bubblescope.analysis.step_lengths import is_one_step, warm_up
-from bubblescope.model.budget import HOST, Use
+from bubblescope.model.budget import AT_ONCE, HOST, Use
+from bubblescope.names.host_ranges import compiles
 from bubblescope.names.runtime_calls import is_of_memory
 
 if TYPE_CHECKING:
@@ -155,16 +156,34 @@ def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
     """Return what shows a class of time to be lost, and the key of the advice about it."""
     of_use = budget.in_steps.details.filter(use=use.value)
     said, advised = _once(budget, use, of_use)
-    top = of_use.filter(pl.col("detail").is_not_null()).head(1)
+    top = of_use.filter(pl.col("detail").is_not_null(), pl.col("then").is_null()).head(1)
     if top.height:
         detail = top["detail"][0]
         share = top["spent_ns"][0] / of_use["spent_ns"].sum()
         if share >= _WORTH_NAMING:
             values = {"detail": detail, "detail_share": share}
             said.append(Finding("evidence", _HOW.get(use, "loss"), values))
-        if share > _MOSTLY and not advised:
-            advised = _particular(use, detail)
-    return said, advised or use.value
+        particular = _particular(use, detail) if share > _MOSTLY else None
+        if not advised or (advised, particular) == (RECURS, COMPILING):
+            advised = particular
+    after, longest = _once_returned(of_use)
+    return said + after, advised or longest or use.value
+
+
+def _once_returned(of_use: pl.DataFrame) -> tuple[list[Finding], str | None]:
+    """Return what a host did once blocking calls had returned, and the key of the advice about most.
+
+    Args:
+        of_use: What `Steps.details` says of a class of time.
+    """
+    later = of_use.drop_nulls("then")
+    share = int(later["spent_ns"].sum()) / int(of_use["spent_ns"].sum())
+    if share < _WORTH_NAMING:
+        return [], None
+    sums = later.group_by("then").agg(pl.col("spent_ns").sum())
+    then = sums.sort("spent_ns", "then", descending=[True, False])["then"][0]
+    values = {"then_share": share, "use": Use(then)}
+    return [Finding("evidence", "loss_then", values)], then if share > _MOSTLY else None
 
 
 def _once(budget: Budget, use: Use, of_use: pl.DataFrame) -> tuple[list[Finding], str | None]:
@@ -240,6 +259,8 @@ def _slow(of_use: pl.DataFrame, what: str) -> Finding | None:
 
 CALLS_OF_MEMORY: Final = "calls_of_memory"
 """Key of the advice about calls that allocate and free memory."""
+COMPILING: Final = "compiling"
+"""Key of the advice about operators that compile code."""
 COMPILED: Final = "compiled"
 """Key of the advice about operators that launch late though they are compiled."""
 GRADIENTS: Final = "gradients"
@@ -252,6 +273,8 @@ def _particular(use: Use, detail: str) -> str | None:
         return _copies(detail)
     if use is Use.HOST_CALL and is_of_memory(detail):
         return CALLS_OF_MEMORY
+    if use is Use.HOST_OPERATOR and compiles(detail):
+        return COMPILING
     if use is Use.HOST_OPERATOR and detail.startswith(_COMPILED):
         return COMPILED
     if use is Use.HOST_OPTIMIZER and ".zero_grad" in detail:
@@ -265,6 +288,8 @@ _COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 
 def _copies(sort: str) -> str:
     """Return the key of the advice about copies: pinned memory helps only those from and to a host."""
+    if AT_ONCE in sort:
+        return "copies_at_once"
     way, _, memory = sort.partition(" ")
     if memory == "unified":
         return Use.PAGES.value

@@ -370,7 +370,12 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Of this time, {detail_share} is in gaps that the host mostly spent in {detail}."
     ),
     ("evidence", "loss_after"): (
-        "Of this time, {detail_share} is in gaps that began while the host was in {detail}."
+        "{detail} kept the host from launching for {detail_share} of this time at most, for it blocked "
+        "no longer."
+    ),
+    ("evidence", "loss_then"): (
+        "{then_share} of this time would be lost without blocking calls too: the host launched still "
+        "later than they returned. {use}, for most of that."
     ),
     ("evidence", "slow_call"): (
         "Of this time, {slow_share} is in a single launch call, of {longest_ns}."
@@ -403,6 +408,12 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "loads, compiles, or tries algorithms), which is no cost of every step; or it computes on the "
         "CPU, or waits for it. See in a trace of later steps whether it does so again."
     ),
+    ("headline", "compiling"): "Compile before the step.",
+    ("advice", "compiling"): (
+        "It compiles code, as on first use, which is no cost of every step: leave the first steps out "
+        "of the trace, or warm up before them. If later steps compile again, look for inputs whose "
+        "shapes change."
+    ),
     **{("advice", use.value): text for use, text in DEVICE_ADVICE.items()},
     ("headline", "graphs"): "Trace what runs in CUDA graphs.",
     ("advice", "graphs"): (
@@ -418,6 +429,11 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "A launch that takes as long as this loads or compiles its kernel, on first use, which is no "
         "cost of every step. Leave the first steps out of the trace, or load kernels ahead "
         "(CUDA_MODULE_LOADING=EAGER, or on AMD's GPUs HIP_ENABLE_DEFERRED_LOADING=0)."
+    ),
+    ("headline", "copies_at_once"): "Copy less, or beneath computation.",
+    ("advice", "copies_at_once"): (
+        "These copies run at the same time: without one of them the others would take as long. Copy "
+        "less, or beneath computation, one step ahead, or keep the data on the device."
     ),
     ("headline", "copy_on_device"): "Copy less within devices.",
     ("advice", "copy_on_device"): (

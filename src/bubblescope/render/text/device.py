@@ -114,6 +114,8 @@ def _details(budget: Budget, limit: int) -> RenderableType:
         told = [] if row["detail"] is None else [_short(row["detail"])]
         if use in BUSY and row["role"]:
             told.append(row["role"])
+        if row["then"]:
+            told.insert(0, f"then {BRIEF[Use(row['then'])].removeprefix('host, ')}")
         table.add_row(
             units.duration(row["spent_ns"]),
             units.percent(row["spent_ns"] / whole),
