@@ -10,7 +10,7 @@ import polars as pl
 
 from bubblescope.analysis.device_budget import between_captures
 from bubblescope.analysis.step_lengths import whole
-from bubblescope.model.extents import extremes
+from bubblescope.model.extents import BEGAN, extremes
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import counted, distinct
 
@@ -35,8 +35,7 @@ class Overview(msgspec.Struct, frozen=True):
         device_ns: The same of what devices spent time on.
         extents: Frame with step (null of tasks of none), tasks, start_ns, end_ns, longest_ns and ranks:
             from when to when tasks are, how long that is on the rank where it is longest, and how many
-            ranks compute. A receive may be posted long before there is anything to receive: what
-            communicates is no beginning, unless there is no other.
+            ranks compute. They begin as `BEGAN` has it.
         per_rank: Frame with rank, tasks and stage (the first of its first chunk), of ranks with any.
         device_steps: Frame with step, start_ns, end_ns, longest_ns, ranks and open: the same of the
             steps of devices, each to the start of the next one.
@@ -66,9 +65,8 @@ class Overview(msgspec.Struct, frozen=True):
             tasks.select("rank", "step", "lane"), least={"start_ns": start}, most={"end_ns": end}
         )
         counts = windows.group_by("rank").agg(tasks=pl.col("count").sum())
-        started = pl.col("start_ns").filter(pl.col("lane") != Lane.COMM.value).min()
         on_ranks = windows.group_by("rank", "step").agg(
-            pl.coalesce(started, pl.col("start_ns").min()),
+            BEGAN,
             pl.col("end_ns").max(),
             tasks=pl.col("count").sum(),
             compute=(pl.col("lane") == Lane.COMPUTE.value).any(),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
+from bubblescope.model.kinds import Lane
 from bubblescope.model.ordering import stretches
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 _FEW: Final = 1 << 12
 """Tasks that are grouped as they are."""
+
+BEGAN: Final = pl.coalesce(
+    pl.col("start_ns").filter(pl.col("lane") != Lane.COMM.value).min(), pl.col("start_ns").min()
+)
+"""When a rank began a step, of its tasks in it: a receive may be posted long before there is anything
+to receive, so that what communicates is no beginning, unless there is no other."""
 
 _EXTENT: Final = (pl.col("start_ns").min(), pl.col("end_ns").max())
 

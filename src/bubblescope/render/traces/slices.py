@@ -9,6 +9,7 @@ import polars as pl
 
 from bubblescope.analysis.pipeline_phase import phases
 from bubblescope.model.dependencies import messages, passes
+from bubblescope.model.extents import BEGAN
 from bubblescope.model.plain_text import UNSEEN_IN_LINE
 from bubblescope.render.layout import with_rows
 
@@ -84,7 +85,7 @@ def flows(timeline: Timeline) -> pl.DataFrame:
 
 
 def step_spans(tasks: pl.DataFrame, *, per_rank: bool) -> pl.DataFrame:
-    """Return the extent of each step, over all ranks or of each rank.
+    """Return the extent of each step, over all ranks or of each rank, which begin as `BEGAN` has it.
 
     Returns:
         Frame with rank (0 where it is over all), step, start_ns, end_ns and row. Steps overlap
@@ -93,8 +94,10 @@ def step_spans(tasks: pl.DataFrame, *, per_rank: bool) -> pl.DataFrame:
     """
     spans = (
         tasks.filter(pl.col("step").is_not_null())
+        .group_by("step", "rank")
+        .agg(BEGAN, pl.col("end_ns").max())
         .group_by("step", rank=pl.col("rank") if per_rank else pl.lit(0, pl.Int32))
-        .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
         .sort("step")
         .with_columns(lane=pl.lit("steps"))
     )
