@@ -74,6 +74,17 @@ class TestEverySize:
         assert page.locator("dialog.help").evaluate("(one) => one.scrollTop") == 0
         assert page.get_by_role("button", name="close", exact=True).first.is_visible()
 
+    def test_differences_are_not_cut(self, opened, width, height):
+        page = opened(one_f_one_b(), width, height, against=one_f_one_b(), as_it_opens=True)
+        page.evaluate("window.bubblescope.app.pane.open('difference')")
+        sides = page.evaluate("""() => {
+            for (const change of document.querySelectorAll(".differences td:nth-child(4)"))
+                change.textContent = "-18.29 ± 63.04 ms"; // of runs that have noise
+            return [...document.querySelectorAll(".differences :is(th, td)")]
+                .map((one) => innerWidth - one.getBoundingClientRect().right);
+        }""")
+        assert min(sides) >= 0
+
     def test_what_changed_stays_in_its_column(self, opened, width, height):
         slower = one_f_one_b(backward_ns=2_200_001)
         page = opened(one_f_one_b(), width, height, against=slower, as_it_opens=True)
@@ -98,3 +109,15 @@ def test_what_a_key_said_gives_way_to_what_the_search_found(opened):
     assert said.inner_text() == "no step 9"
     page.keyboard.press("f")
     assert said.inner_text() == found
+
+
+def test_what_the_pointer_told_of_is_gone_when_the_view_moves(opened):
+    page = opened(one_f_one_b())
+    left, y = page.evaluate(
+        "[window.bubblescope.app.left, window.bubblescope.app.plan.places[0].top]"
+    )
+    box = page.locator("canvas.lanes").bounding_box()
+    page.mouse.move(box["x"] + left + 15, box["y"] + y + 6)
+    assert page.locator(".tip").is_visible()
+    page.keyboard.press("d")
+    assert not page.locator(".tip").is_visible()

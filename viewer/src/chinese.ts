@@ -125,6 +125,8 @@ export const CHINESE = {
 
   // Two runs.
   "what changed of a step, per rank": "每个 rank 每步的变化",
+  measure: "指标",
+  relative: "相对变化",
   "all differences": "全部差异",
   "every measure of both runs": "两次运行的全部指标",
   "{before} in A, {after} in B": "A 为 {before}，B 为 {after}",
@@ -360,6 +362,7 @@ export const CHINESE = {
   "share of the time in which devices were idle": "设备空闲时间的占比",
   "idle share of each rank": "每个 rank 的空闲占比",
   "the first {shown} of {count} stages": "{count} 个阶段中的前 {shown} 个",
+  median: "中位数",
   "by stage: least, quartiles, median, most": "按阶段：最小值、四分位数、中位数、最大值",
   "Lengths of {kind}": "{kind}的时长",
   "lengths of {kind}": "{kind}的时长",

@@ -121,7 +121,7 @@ export function differences(against: Against): HTMLElement {
 }
 
 function table({ title, of, changes }: ChangeTable): HTMLElement {
-  const columns = ["", "A", "B", t("change"), "", ""];
+  const columns = [t("measure"), "A", "B", t("change"), t("relative"), ""];
   return element(
     "article",
     {},

@@ -58,11 +58,22 @@ export function below(anchor: HTMLElement, floats: HTMLElement): void {
   floats.style.left = `${Math.max(EDGE, Math.min(left, innerWidth - floats.offsetWidth - EDGE))}px`;
 }
 
+/** A text with commands between backticks, which do not break within an option. */
+export function withCommands(text: string): Child[] {
+  const command = (words: string): HTMLElement =>
+    element("code", {}, ...words.split(/(?<!\S)(-\S{1,30})/).map((part, at) => (at % 2 ? keep(part) : part)));
+  return text.split("`").map((part, at) => (at % 2 ? command(part) : part));
+}
+
 const KEPT = /((?:± )?\S*\d (?:[nµm]?s|%)(?!\w)\S*|(?<!\S)\S{0,16}[a-z]-[a-z]\S{0,16}(?!\S))/;
 
 /** A text in whose lines numbers have their units beside them, and words their hyphens. */
 export function unbroken(text: string): Child[] {
-  return text.split(KEPT).map((part, at) => (at % 2 ? element("span", { class: "kept" }, part) : part));
+  return text.split(KEPT).map((part, at) => (at % 2 ? keep(part) : part));
+}
+
+function keep(text: string): HTMLElement {
+  return element("span", { class: "kept" }, text);
 }
 
 export type Fact = [name: string, value: string | Node | null];

@@ -29,6 +29,7 @@ export class Journey {
 
   /** The view moved: draw, and once it rests, remember where it is. */
   moved(): void {
+    this.app.tip.hidden = true; // what it told of is elsewhere now
     this.app.redraw();
     this.settle();
   }
@@ -67,6 +68,7 @@ export class Journey {
     if (!sight) return;
     this.app.view.set(sight.start, sight.end);
     this.app.scroll.scrollTop = sight.top;
+    this.app.tip.hidden = true;
     this.app.redraw();
     this.address();
   }

@@ -3,7 +3,7 @@
 import type { Arrow } from "./arrows";
 import { communicated } from "./communication";
 import { coordinates, rowOf, usualLength, type Data, type Head, type Rank, type Tasks } from "./data";
-import { button, element, list, shortened, swatch, type Fact } from "./dom";
+import { button, element, list, shortened, swatch, withCommands, type Fact } from "./dom";
 import { counterpartFacts } from "./difference";
 import { insideFacts, longest } from "./kernels";
 import { named, whose } from "./label";
@@ -19,19 +19,23 @@ const HEADING = 240; // letters of a line of the heading
 export function warnings(head: Head): HTMLElement[] {
   const [first, ...rest] = head.warnings;
   if (first === undefined) return [];
-  const line = element("p", {}, element("b", {}, t("warning ")), shortened(first, 2 * HEADING));
+  const line = element("p", {}, element("b", {}, t("warning ")), ...withCommands(shortened(first, 2 * HEADING)));
   if (!rest.length) return [element("div", { class: "warnings", role: "status" }, line)];
   const more = element(
     "details",
     {},
     element("summary", {}, t("{count} more", { count: rest.length })),
-    element("ul", {}, ...rest.map((text) => element("li", {}, shortened(text)))),
+    element("ul", {}, ...rest.map((text) => element("li", {}, ...withCommands(shortened(text))))),
   );
   return [element("div", { class: "warnings", role: "status" }, line, more)];
 }
 
 export function notes(head: Head): HTMLElement {
-  return element("ul", { class: "notes" }, ...head.notes.map((text) => element("li", {}, shortened(text))));
+  return element(
+    "ul",
+    { class: "notes" },
+    ...head.notes.map((text) => element("li", {}, ...withCommands(shortened(text)))),
+  );
 }
 
 /** Which rank it is, and on which host if the trace says. */
@@ -152,10 +156,8 @@ function inferred(head: Head, { certainty }: Tasks, index: number): string | nul
     : t("inferred, {percent} % certain", { percent });
 }
 
-/** A sentence with commands between backticks. */
 function hinted(text: string): HTMLElement {
-  const parts = text.split("`").map((part, index) => (index % 2 ? element("code", {}, part) : part));
-  return element("p", { class: "hint" }, ...parts);
+  return element("p", { class: "hint" }, ...withCommands(text));
 }
 
 /** The median of tasks of the same kind and stage, and how this one compares. */

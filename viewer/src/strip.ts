@@ -6,9 +6,9 @@ import { whose } from "./label";
 import { brief, duration } from "./units";
 import { t } from "./words";
 
-const WIDTH = 340; // pixels
+const WIDTH = 374; // pixels
 const ROW = 26;
-const LEFT = 118; // of the plot
+const LEFT = 152; // of the plot
 const MOST = 300; // dots of a row
 
 /** Tasks like one: of its kind and stage, and of its kind and micro-batch in the same step; itself among them. */

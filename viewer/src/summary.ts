@@ -1,9 +1,9 @@
 // The run in numbers and plots: bubble rates by their names, ranks, how long tasks take, ranks by steps.
 
 import { hasCauses, idleOf, ofDevices, type Data, type Head, type Remedy, type Spread } from "./data";
-import { button, either, element, shape, shortened } from "./dom";
+import { button, either, element, shape, shortened, withCommands } from "./dom";
 import { blend } from "./raster";
-import { duration, percent } from "./units";
+import { duration, percent, roundStep, tick } from "./units";
 import { gain, rates, RATES, shownInLanes } from "./verdict";
 import { causes } from "./why";
 import { nameOf, t } from "./words";
@@ -34,7 +34,7 @@ export function summary(
           section(
             t("Warnings"),
             "",
-            element("ul", {}, ...head.warnings.map((text) => element("li", {}, shortened(text)))),
+            element("ul", {}, ...head.warnings.map((text) => element("li", {}, ...withCommands(shortened(text))))),
           ),
         ]
       : []),
@@ -119,6 +119,10 @@ function stages(head: Head, index: number): string {
     : "";
 }
 
+const ROW = 18; // pixels of height of a line of a plot
+const BOXES = { from: 90, to: WIDTH - 90 }; // where they are, left of their medians
+const TICKS = 4; // of an axis, about
+
 /** How long tasks take: whiskers from the shortest to the longest, a box for the middle half, a line for the median. */
 function spreads(head: Head): HTMLElement[] {
   return head.kinds.flatMap(({ name, fill, ink, dark }, kind) => {
@@ -126,20 +130,43 @@ function spreads(head: Head): HTMLElement[] {
     if (!all.length) return [];
     const shown = all.slice(0, MOST_BOXES);
     const most = Math.max(1, ...shown.map((spread) => spread.most));
-    const x = (time: number): number => 90 + (time / most) * (WIDTH - 210);
-    const boxes = shown.map((spread, at) => box(spread, at * 18, x, either(fill, dark.fill), either(ink, dark.ink)));
+    const x = (time: number): number => BOXES.from + (time / most) * (BOXES.to - BOXES.from);
+    const boxes = shown.map((spread, at) =>
+      box(spread, (at + 1) * ROW, x, either(fill, dark.fill), either(ink, dark.ink)),
+    );
     const hint =
       all.length > shown.length
         ? t("the first {shown} of {count} stages", { shown: shown.length, count: all.length })
         : t("by stage: least, quartiles, median, most");
+    const height = (shown.length + 2) * ROW;
+    const parts = [axis(most, x, height), ...boxes];
     return [
       section(
         t("Lengths of {kind}", { kind: nameOf(name) }),
         hint,
-        plot(WIDTH, shown.length * 18, t("lengths of {kind}", { kind: nameOf(name) }), ...boxes),
+        plot(WIDTH, height, t("lengths of {kind}", { kind: nameOf(name) }), ...parts),
       ),
     ];
   });
+}
+
+/** Times below boxes, with lines through them, and what stands beside them. */
+function axis(most: number, x: (time: number) => number, height: number): SVGElement {
+  const spacing = roundStep(most / TICKS);
+  const times = Array.from({ length: Math.floor(most / spacing) + 1 }, (_, at) => at * spacing);
+  return shape(
+    "g",
+    { class: "axis" },
+    shape("text", { x: WIDTH, y: 13, class: "dim", "text-anchor": "end" }, t("median")),
+    ...times.flatMap((time) => [
+      shape("line", { x1: x(time), x2: x(time), y1: ROW, y2: height - ROW, class: "tick" }),
+      shape(
+        "text",
+        { x: x(time), y: height - 5, class: "dim", "text-anchor": "middle" },
+        time ? tick(time, { spacing, most }) : "0",
+      ),
+    ]),
+  );
 }
 
 function box(spread: Spread, y: number, x: (time: number) => number, fill: string, ink: string): SVGElement {
@@ -155,12 +182,13 @@ function box(spread: Spread, y: number, x: (time: number) => number, fill: strin
     "g",
     {},
     shape("title", {}, said),
-    shape("rect", { x: 0, y, width: WIDTH, height: 18, class: "hit" }),
+    shape("rect", { x: 0, y, width: WIDTH, height: ROW, class: "hit" }),
     shape("text", { x: 0, y: y + 13 }, stage === null ? t("no stage") : t("stage {stage}", { stage })),
     shape("line", { x1: x(least), x2: x(most), y1: y + 9, y2: y + 9, class: "whisker" }),
+    shape("line", { x1: x(most), x2: x(most), y1: y + 5, y2: y + 13, class: "whisker" }),
     shape("rect", { x: x(low), y: y + 3, width: Math.max(2, x(high) - x(low)), height: 12, fill }),
     shape("rect", { x: x(middle) - 1, y: y + 3, width: 2, height: 12, fill: ink }),
-    shape("text", { x: x(most) + 6, y: y + 13 }, duration(middle)),
+    shape("text", { x: WIDTH, y: y + 13, "text-anchor": "end" }, duration(middle)),
   );
 }
 

@@ -39,3 +39,12 @@ test("a plot has a dot for each, says what it shows, and goes to what is clicked
 test("a task without its like has no plot", () => {
   expect(strip(head, data, 2, () => {})).toEqual([]);
 });
+
+test("names end before the axes begin, of thousands too", () => {
+  const many = Array.from({ length: 1234 }, (_, at) => task(10 * at, 5, { microbatch: 0, stage: 0 }));
+  const run = made({ rows: [{ rank: 0, tasks: many }] });
+  const [, plot] = strip(run.head, run.data, 0, () => {});
+  const longest = Math.max(...[...plot!.querySelectorAll("g text")].map((one) => one.textContent.length));
+  const axes = [...plot!.querySelectorAll("line")].map((one) => Number(one.getAttribute("x1")));
+  expect(Math.min(...axes)).toBeGreaterThan(5.8 * longest);
+});

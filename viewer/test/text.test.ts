@@ -1,10 +1,11 @@
 // @vitest-environment happy-dom
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { scheme } from "../src/colour";
 import { shortened, unbroken } from "../src/dom";
 import { inside, kernelDetails } from "../src/kernels";
 import { legend } from "../src/legend";
 import { details, notes, warnings } from "../src/panel";
+import { summary } from "../src/summary";
 import { verdict } from "../src/verdict";
 import { gapDetails } from "../src/why";
 import { made, THEME } from "./made";
@@ -153,4 +154,25 @@ test("a number and its unit stay in a line, and so does a word with a hyphen", (
   ]);
   const long = `${"a".repeat(40)}-b`;
   expect(kept(long)).toEqual([]);
+});
+
+test("commands in warnings and notes are set as such, whole options in a line", () => {
+  const said = "no marks: put `run --marks nvtx` before `it`";
+  for (const part of [...warnings({ ...head, warnings: [said] }), notes({ ...head, notes: [said] })]) {
+    expect(part.textContent).not.toContain("`");
+    expect([...part.querySelectorAll("code")].map((one) => one.textContent)).toEqual(["run --marks nvtx", "it"]);
+    expect(part.querySelector(".kept")!.textContent).toBe("--marks");
+  }
+});
+
+test("the lengths of tasks have an axis, and their medians a column of their own", () => {
+  const spread = { kind: 0, stage: 0, count: 9, least: 1e6, low: 2e6, middle: 3e6, high: 4e6, most: 1.6e9, mean: 5e6 };
+  const made = summary({ ...head, spread: [spread] }, data, vi.fn(), vi.fn());
+  const texts = [...made.querySelectorAll("svg text")].map((one) => [one.textContent, Number(one.getAttribute("x"))]);
+  const right = Math.max(...texts.map(([, x]) => Number(x)));
+  expect(texts).toContainEqual(["median", right]);
+  expect(texts).toContainEqual(["3.000 ms", right]);
+  expect(texts.map(([text]) => text)).toEqual(expect.arrayContaining(["0", "0.5 s", "1.0 s", "1.5 s"]));
+  const ends = [...made.querySelectorAll("svg .whisker")].map((one) => Number(one.getAttribute("x2")));
+  expect(Math.max(...ends)).toBeLessThan(right - 60);
 });

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bubblescope.sources.dataset.catalogue import Catalogue
     from bubblescope.sources.dataset.store import Store
 
-SCHEMA: Final = "bubblescope.measures/2"
+SCHEMA: Final = "bubblescope.measures/3"
 """Name and version of what they are, described in docs/dataset.md."""
 
 FOLDER: Final = "measures"
