@@ -80,6 +80,7 @@ _UNSEEN: Final = {
     "slow_rank": "object",
     "slow_share": "number",
     "step_ns": "integer",
+    "then": "string",
     "total": "integer",
     "utilization": "object",
 }

@@ -151,14 +151,32 @@ WARM_UP = list(Cause).index(Cause.WARM_UP)
         ("task", [[word("kind", FORWARD), word("microbatch", 1)]]),
         ("task", [[word("kind", BACKWARD), word("step", 1, negated=True)]]),
         ("task", [[word("length", 5e6, 1e12)], [word("stage", 0)]]),
-        ("task", [[word("standing", text="odd")], [word("name", text="1")]]),
         ("gap", [[word("length", 1e6, 1e12)]]),
         ("gap", [[word("cause", WARM_UP)], [word("host", text="0"), word("step", 0, 1)]]),
     ],
 )
 def test_a_search_finds_what_one_of_the_whole_run_finds(pair, what, sets):
-    search = Search(what=what, sets=sets)
-    found, expected = pair.blocks.find(search), pair.whole.find(search)
+    found_alike(pair, what, sets, sets)
+
+
+@pytest.mark.parametrize("standing", ["odd", "waits", "alike"])
+def test_a_search_for_a_standing_finds_the_ranks_that_have_it(pair, standing):
+    """Of a run in blocks, some steps tell how its ranks stand, and the page says so."""
+    ranks = [rank.rank for rank in pair.levels.told().ranks if rank.standing == standing]
+    named = SearchWord(any=[[at_rank(rank)] for rank in ranks or [-1]], negated=False)
+    asked, expected = (
+        [[one, word("name", text="1")]] for one in (word("standing", text=standing), named)
+    )
+    found_alike(pair, "task", asked, expected)
+
+
+def at_rank(rank):
+    return Condition(column="rank", least=rank, most=rank, text=None)
+
+
+def found_alike(pair, what, sets, of_whole):
+    found = pair.blocks.find(Search(what=what, sets=sets))
+    expected = pair.whole.find(Search(what=what, sets=of_whole))
     assert (found.what, found.count) == (expected.what, expected.count)
     for mine, its in list(zip(found.ids, expected.ids, strict=True))[::11]:
         assert pair.blocks.where(found.what, mine) == pair.whole.where(found.what, its)

@@ -37,11 +37,6 @@ class Inside(NamedTuple):
     computed_ns: Ints
     waits_ns: Ints
 
-    @property
-    def known(self) -> bool:
-        """Whether anything of it is."""
-        return bool(self.computed_ns.any() or self.waits_ns.any())
-
     def of(self, rows: Ints) -> Inside:
         """Return the same of some of the tasks."""
         return Inside(*(ns[rows] for ns in self))
@@ -61,6 +56,11 @@ def inside_passes(timeline: Timeline) -> Inside:
     return Inside(nothing, nothing)
 
 
+def knows_waits(timeline: Timeline) -> bool:
+    """Say whether it is known how long ranks communicated inside of passes."""
+    return timeline.budget.height > 0 or bool(inside_passes(timeline).waits_ns.any())
+
+
 _RECORDED: Final = "native"
 """Recordings of our own: there a collective is what the thread of the passes waits in. In what others
 trace of a host, another thread may be in it, while passes go on."""
@@ -74,11 +74,9 @@ def _on_hosts(tasks: pl.DataFrame, ranks: pl.DataFrame) -> Inside:
     collectives = collectives.select(_SPAN).sort(_SPAN)
     work = tasks.select(own & (pl.col("lane") == Lane.COMPUTE.value)).to_series().arg_true()
     spans = tasks.select(_SPAN)[work]
-    in_them = covered_ns(_arrays(collectives), _arrays(spans))
     computed_ns, waits_ns = (np.zeros(tasks.height, np.int64) for _ in range(2))
-    if in_them.any():
-        waits_ns[work] = in_them
-        computed_ns[work] = (spans["end_ns"] - spans["start_ns"]).to_numpy() - in_them
+    waits_ns[work] = covered_ns(_arrays(collectives), _arrays(spans))
+    computed_ns[work] = (spans["end_ns"] - spans["start_ns"]).to_numpy() - waits_ns[work]
     return Inside(computed_ns, waits_ns)
 
 

@@ -138,8 +138,9 @@ class Worked(msgspec.Struct, frozen=True):
                 "waits": inside.waits_ns[run.task],
             }
         )
-        # Of most runs it is nothing, and would be a row for each rank and step.
-        communicating = tasks if inside.waits_ns.any() else tasks.clear()
+        # Where it is not known, it would be a row for each rank and step all the same. Whether ranks
+        # wait at all, the steps together tell.
+        known = tasks if inside.computed_ns.any() else tasks.clear()
         return cls(
             tasks.group_by("rank", "step").agg(pl.col("own").sum()),
             tasks.group_by("rank").agg(
@@ -149,7 +150,7 @@ class Worked(msgspec.Struct, frozen=True):
                 first=pl.col("task").min(),
             ),
             tasks.group_by("rank", "kind").agg(pl.col("was", "healthy").sum()),
-            communicating.group_by(*PLACE, step="number").agg(pl.col("computed", "waits").sum()),
+            known.group_by(*PLACE, step="number").agg(pl.col("computed", "waits").sum()),
             run.steps,
         )
 
@@ -190,7 +191,7 @@ class Work(msgspec.Struct, frozen=True):
             one), and steps (how many it was slower in).
         kinds: Frame with rank, kind, was and healthy.
         own: Frame with rank, stage, kind, step (the number), computed and waits: as of `Inside`, of all
-            such tasks of a step; empty where devices wait in none.
+            such tasks of a step; empty where that is not known.
         shown: The first task of each rank that was longer, if any was.
         first: The first task of each rank of `own`.
         busiest_ns: What the busiest rank of each step worked, in all.

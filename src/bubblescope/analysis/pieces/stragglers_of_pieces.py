@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.between_rounds import closed
-from bubblescope.analysis.idle.inside_passes import inside_passes
+from bubblescope.analysis.idle.inside_passes import inside_passes, knows_waits
 from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
 from bubblescope.analysis.pieces.run_in_pieces import here
@@ -202,7 +202,7 @@ def _laid(job: OfPart) -> _Laid | None:
         usual,
         correlations(operations),
         operations.steps,
-        inside_passes(timeline).known,
+        knows_waits(timeline),
     )
 
 

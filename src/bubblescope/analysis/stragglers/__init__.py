@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from bubblescope.analysis.between_rounds import closed
-from bubblescope.analysis.idle.inside_passes import inside_passes
+from bubblescope.analysis.idle.inside_passes import inside_passes, knows_waits
 from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.pipeline_phase import pipelines
 from bubblescope.analysis.rank_standing import Alike, alike
@@ -197,7 +197,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             pipeline,
             found,
             worst,
-            own_work=inside_passes(timeline).known,
+            own_work=knows_waits(timeline),
             apart=several,
             alike=alike(timeline),
             correlation=correlation,
