@@ -34,6 +34,7 @@ export interface Scheme {
 }
 
 const GREY = "#b4b7bb";
+const FEW = 10; // micro-batches that the legend names each
 const VIRIDIS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"];
 const CHUNKS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5c5c5c"];
 const RATIOS: [least: number, fill: string, meaning: string][] = [
@@ -115,9 +116,12 @@ function byMicrobatch({ microbatches }: Head, { microbatch, pair }: Tasks): Sche
   const code = (value: number): number => (value < 0 ? steps : Math.round(Math.min(value / most, 1) * (steps - 1)));
   const codes = coded(microbatch, code);
   const below = anyKnown(pair) ? coded(pair, (value, task) => (value < 0 ? codes[task]! : code(value))) : codes;
-  const told = new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * most)));
-  const legend = [...told].map((value): [string, string] => [fills[code(value)]!, String(value)]);
-  return inked({ codes, below, fills: [...fills, GREY], legend, wholeGaps: false });
+  const told =
+    most < FEW
+      ? Array.from({ length: most + 1 }, (_, value) => value)
+      : [0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * most));
+  const legend = told.map((value): [string, string] => [fills[code(value)]!, String(value)]);
+  return inked({ codes, below, fills: [...fills, GREY], legend, title: t("Micro-batches"), wholeGaps: false });
 }
 
 function byChunk({ chunks }: Head, { chunk, pairChunk }: Tasks): Scheme {
@@ -141,8 +145,13 @@ function byLength(head: Head, tasks: Tasks): Scheme {
     if (isNaN(ratio)) continue;
     codes[task] = RATIOS.findLastIndex(([least]) => ratio >= least);
   }
+  // Communication lasts as long as it waits: beside slow computing it would stand out most.
+  const waiting = head.rows.filter(({ lane, from, to }) => lane === "comm" && to > from);
+  for (const { from, to } of waiting) codes.fill(RATIOS.length, from, to);
   const legend = RATIOS.map(([, fill, meaning]): [string, string] => [fill, meaning]);
-  return inked({ codes, below: codes, fills: [...RATIOS.map(([, fill]) => fill), GREY], legend, wholeGaps: false });
+  if (waiting.length) legend.push([GREY, t("communication, which waits too")]);
+  const fills = [...RATIOS.map(([, fill]) => fill), GREY];
+  return inked({ codes, below: codes, fills, legend, title: t("Length against its like"), wholeGaps: false });
 }
 
 /** By how much each task is longer in B than in A. @param scale from where on they have another colour */

@@ -257,3 +257,22 @@ describe("dimmed", () => {
 test("a code for each value is as long as the values, with each value and its place", () => {
   expect([...coded(Int32Array.of(5, -1, 7), (value, index) => (value < 0 ? 9 : value + index))]).toEqual([5, 9, 9]);
 });
+
+test("a few micro-batches are all in the legend, and of many some", () => {
+  const legendOf = (count: number): string[] => {
+    const found = of("microbatch", whens(Array.from({ length: count }, (_, microbatch) => ({ microbatch }))), {
+      microbatches: count,
+    });
+    expect(found.title).toBe("Micro-batches");
+    return found.legend.map(([, text]) => text);
+  };
+  expect(legendOf(8)).toEqual(["0", "1", "2", "3", "4", "5", "6", "7"]);
+  expect(legendOf(64)).toEqual(["0", "16", "32", "47", "63"]);
+});
+
+test("by length, communication that waits does not stand out", () => {
+  const spread = [{ kind: 0, stage: 4, count: 9, least: 1, low: 1, middle: 10, high: 1, most: 1, mean: 1 }];
+  const slow = { start: 0, end: 100, stage: 4 };
+  const found = of("length", [slow], { spread }, [{ rank: 0, lane: "comm", tasks: [slow] }]);
+  expect([0, 1].map((task) => meaning(found, task))).toEqual(["over 2", "communication, which waits too"]);
+});
