@@ -9,7 +9,16 @@ from viewing import until
 
 pytestmark = pytest.mark.browser
 
-SIZES = [(2560, 1440), (1440, 900), (1370, 900), (1366, 768), (1024, 700), (800, 600), (390, 844)]
+SIZES = [
+    (2560, 1440),
+    (1440, 900),
+    (1370, 900),
+    (1366, 768),
+    (1280, 720),
+    (1024, 700),
+    (800, 600),
+    (390, 844),
+]
 
 CUT = """(selector) => [...document.querySelectorAll(selector)]
     .filter((one) => one.checkVisibility({ contentVisibilityAuto: true }))
@@ -95,6 +104,12 @@ class TestEverySize:
             return clientWidth - scrollWidth;
         }""")
         assert room >= 0
+
+
+@pytest.mark.parametrize("width", [1280, 1366, 1440])
+def test_a_usual_window_has_room_for_the_whole_bar(opened, width):
+    page = opened(one_f_one_b(), width, 720, as_it_opens=True)
+    assert not page.locator(".more").is_visible()
 
 
 def test_what_a_key_said_gives_way_to_what_the_search_found(opened):

@@ -278,7 +278,7 @@ export class Toolbar {
   ): HTMLSelectElement {
     const made = element(
       "select",
-      { "aria-label": label },
+      { "aria-label": label, title: label },
       ...options.map(([value, text]) => element("option", { value }, text)),
     );
     made.addEventListener("change", () => chosen(made.value));
@@ -413,7 +413,7 @@ export class Toolbar {
 }
 
 function labelled(text: string, control: HTMLElement): HTMLElement {
-  return element("label", {}, `${text} `, control);
+  return element("label", {}, element("span", {}, `${text} `), control);
 }
 
 function checkbox(text: string, checked: boolean, changed: (on: boolean) => void): HTMLElement {
