@@ -8,6 +8,8 @@ import pytest
 import bubblescope
 from bubblescope import Timeline
 from bubblescope.analysis.rank_standing import Standing
+from bubblescope.analysis.study import study
+from bubblescope.analysis.verdict import Verdict
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.provenance import Origin, Run
 from bubblescope.render.text.stragglers import Stragglers
@@ -55,6 +57,7 @@ def test_why_names_a_slow_rank_whose_stage_waits_for_it_inside_of_passes(tmp_pat
     answer = said(run.why())
     assert "Rank 2 is 39.90 % slower" in answer or "Rank 2 computes 39.90 % longer" in answer
     assert "Look at its device" in answer
+    assert Verdict.of(run.timeline, study(run.timeline)).remedies[0].key == "slow_rank"
 
 
 def test_what_a_healthy_rank_would_save_is_not_known_where_others_wait_for_it(tmp_path):

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _LANGUAGE: Final = "en"
 _MOST: Final = 0.5
 """Share of the idle time beyond which that is most of it."""
+_SLOW_RANK: Final = "slow_rank"
+"""The advice about a slow rank."""
 _INHERENT: Final = "inherent"
 """The advice where all idle time is the schedule's own."""
 
@@ -206,9 +208,14 @@ def _remedy(
     )
 
 
-def _turn(remedy: Remedy) -> int:
-    """Return what sorts remedies, that which saves most first."""
-    return -(remedy.saved_ns or remedy.spent_ns or 0)
+def _turn(remedy: Remedy) -> tuple[bool, int]:
+    """Return what sorts remedies, that which saves most first.
+
+    Before them comes a slow rank that others wait for inside of passes: what it costs is not known, but
+    it makes all of them long.
+    """
+    known_ns = remedy.spent_ns if remedy.saved_ns is None else remedy.saved_ns
+    return (known_ns is not None or remedy.key != _SLOW_RANK, -(known_ns or 0))
 
 
 def _is_another_schedule(answer: Answer, ran: Recognition | None) -> bool:
