@@ -7,7 +7,6 @@ import shlex
 import threading
 from urllib.parse import parse_qs, urlsplit
 
-import numpy as np
 import pytest
 
 from bubblescope.analysis.idle.causes import Cause

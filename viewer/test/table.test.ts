@@ -34,7 +34,8 @@ function lines(start: number, end: number, sorted = ""): string[][] {
   view.set(start, end);
   const plan = layout(head, arrangement(head));
   const table = inSight({ head, data, view, plan, scroll: { scrollTop: 0, clientHeight: 400 } } as unknown as App);
-  if (sorted !== "") [...table.querySelectorAll<HTMLElement>("th button")].find((one) => one.textContent === sorted)!.click();
+  if (sorted !== "")
+    [...table.querySelectorAll<HTMLElement>("th button")].find((one) => one.textContent === sorted)!.click();
   return [...table.querySelectorAll("tbody tr")].map((line) => [...line.children].map((one) => one.textContent));
 }
 
