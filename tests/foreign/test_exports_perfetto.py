@@ -110,7 +110,7 @@ def test_a_waiting_receives_arrow_arrives_when_its_send_starts():
     ("per_rank", "expected"),
     [
         (False, [(0, 0, 0, 220, 0), (0, 1, 150, 330, 1)]),
-        (True, [(0, 0, 0, 110, 0), (0, 1, 150, 310, 0), (1, 0, 112, 220, 0), (1, 1, 230, 330, 0)]),
+        (True, [(0, 0, 0, 110, 0), (0, 1, 150, 310, 0), (1, 0, 112, 220, 0), (1, 1, 312, 330, 0)]),
     ],
 )
 def test_step_spans_take_rows_only_where_they_overlap(per_rank, expected):

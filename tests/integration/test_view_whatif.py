@@ -7,7 +7,6 @@ import shlex
 import threading
 from urllib.parse import parse_qs, urlsplit
 
-import numpy as np
 import pytest
 
 from bubblescope.analysis.idle.causes import Cause
@@ -411,7 +410,6 @@ def test_a_run_without_a_pipeline_has_answers_and_no_stages(opened, tmp_path):
     page = opened(run.view(tmp_path / "view.html").as_uri())
     assert page.locator(".whatif .ready tbody tr").count() > 0
     assert page.locator(".whatif .stages").count() == 0
-    page.locator(".whatif .ready").get_by_role("button", name="show").first.click()
-    waited(page, "instead of")
-    assert page.evaluate(SHOWN) == 0
-    assert np.all(page.evaluate(GHOSTS) == [])
+    answers = page.locator(".whatif .ready")
+    assert answers.get_by_role("button", name="copy as command").count() > 0
+    assert answers.get_by_role("button", name="show").count() == 0  # there are no lanes
