@@ -47,7 +47,7 @@ class TestEverySize:
         assert page.evaluate(CUT, controls) == []
         if page.locator(".more > summary").is_visible():
             page.locator(".more > summary").click()
-        for name in ("previous step", "colour by", "causes", "fold", "summary", "show keys"):
+        for name in ("previous step", "colour by", "causes", "summary", "show keys"):
             named = page.get_by_label(name).or_(page.get_by_text(name, exact=True))
             assert any(one.is_visible() for one in named.all()), name
 

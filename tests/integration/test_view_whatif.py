@@ -411,5 +411,5 @@ def test_a_run_without_a_pipeline_has_answers_and_no_stages(opened, tmp_path):
     assert page.locator(".whatif .ready tbody tr").count() > 0
     assert page.locator(".whatif .stages").count() == 0
     answers = page.locator(".whatif .ready")
-    assert answers.get_by_role("button", name="copy as command").count() > 0
+    assert answers.get_by_role("button", name="copy").count() > 0
     assert answers.get_by_role("button", name="show").count() == 0  # there are no lanes
