@@ -41,9 +41,8 @@ def awaited(
     """
     receipt = _Receipt(places, recorder, counts)
     for request in requests:
-        with suppress(
-            TypeError
-        ):  # a class of another kind may not let itself be changed, or be held
+        # A class of another kind may not let itself be changed, or be held, or wait otherwise.
+        with suppress(TypeError, AttributeError):
             _record_waits(type(request))
             _RECEIPTS[request] = receipt
             receipt.open += 1

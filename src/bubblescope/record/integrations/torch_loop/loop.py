@@ -563,7 +563,11 @@ class Loop:
     def _await_collective(self, work: Any) -> None:
         """Let waiting for it be recorded, in whatever step and task that will be."""
         if (recorder := self._session.recorder) is not None:
-            awaited([work], _COLLECTIVE, recorder, lambda: self._in_pass() or self._enter())
+            awaited([work], _COLLECTIVE, recorder, self._waits)
+
+    def _waits(self) -> bool:
+        """Say whether a wait for a collective is to be recorded now."""
+        return self._in_pass() or self._said(_collects, None, (), {}) is not None
 
     def await_(
         self,
