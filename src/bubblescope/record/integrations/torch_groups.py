@@ -18,6 +18,7 @@ import msgspec
 
 from bubblescope.names.group_roles import role_of_group
 from bubblescope.record.coordinates import coordinates
+from bubblescope.record.integrations.torch_common import compiling
 from bubblescope.recording.columns import Membership, runs_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def device_mesh(module: ModuleType, session: Session) -> None:
     @functools.wraps(theirs)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         theirs(self, *args, **kwargs)
-        if session.recorder is None and not sys.modules["torch"].compiler.is_compiling():
+        if session.recorder is None and not compiling():
             groups.see(self)
 
     mesh.__init__ = init
