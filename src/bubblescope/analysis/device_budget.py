@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.analysis.arrivals import ARRIVAL_SCHEMA, arrivals
 from bubblescope.model import intervals
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, WHOLE_GRAPH, Use
 from bubblescope.model.ordering import in_order
@@ -147,6 +148,8 @@ class Budget(msgspec.Struct, frozen=True):
         outside_steps_ns: What lies in no step, over all devices; null if there are no steps.
         in_steps: What lies in whole steps, as `in_steps` has it.
         in_any: What lies in steps, whole or not; all of it if there are none.
+        arrivals: Who waited for whom in collectives, in the steps of `in_steps`: frame with the columns
+            of `ARRIVAL_SCHEMA` but step, a row for each rank of which that is known.
         undecided: Time of which the traces do not tell what it was spent on; see `undecided`.
     """
 
@@ -160,12 +163,18 @@ class Budget(msgspec.Struct, frozen=True):
     outside_steps_ns: int | None
     in_steps: Steps
     in_any: Spending
+    arrivals: pl.DataFrame
     undecided: list[dict[str, Any]]
 
     @property
     def whole_steps(self) -> list[int]:
         """Steps whose end was recorded on every rank, in order."""
         return sorted(self.per_step.keys() - {step for _, step in self.open_steps})
+
+    @property
+    def stepped_ns(self) -> int:
+        """How long the steps of `in_steps` are together, of a rank on average."""
+        return max(1, self.in_steps.spending.total_ns // len(self.per_rank))
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return plain values for each rank."""
@@ -192,6 +201,7 @@ class Budget(msgspec.Struct, frozen=True):
                 {"class": row["use"], **{key: row[key] for key in _TOLD}}
                 for row in self.details.filter(pl.col("use") != Use.COMPUTE.value).to_dicts()
             ],
+            "collectives": self.arrivals.to_dicts(),
             "undecided": self.undecided,
         }
 
@@ -211,6 +221,7 @@ class Spent(msgspec.Struct, frozen=True):
         devices: Frame with rank, step and device: which devices did anything in which step.
         open_steps: Those whose end was not recorded, as rank and step.
         stepped: Whether steps of devices are known.
+        arrivals: As of `bubblescope.analysis.arrivals`.
     """
 
     by_step: pl.DataFrame
@@ -218,6 +229,7 @@ class Spent(msgspec.Struct, frozen=True):
     devices: pl.DataFrame
     open_steps: frozenset[tuple[int, int]]
     stepped: bool
+    arrivals: pl.DataFrame
 
     @classmethod
     def of(cls, timeline: Timeline) -> Self:
@@ -237,6 +249,7 @@ class Spent(msgspec.Struct, frozen=True):
             table.select("rank", "step", "device").unique(),
             frozenset(started),
             timeline.step_times.height > 0,
+            arrivals(timeline),
         )
 
     @classmethod
@@ -250,6 +263,7 @@ class Spent(msgspec.Struct, frozen=True):
             pl.concat([part.devices for part in parts]).unique(),
             frozenset().union(*(part.open_steps for part in parts)),
             any(part.stepped for part in parts),
+            pl.concat([part.arrivals for part in parts]),
         )
 
 
@@ -378,8 +392,22 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
             _spending(in_steps(table))[()], _most_first(_details(in_steps(spent.details)))
         ),
         in_any=within if steps.height else overall,
+        arrivals=_in_all(spent.arrivals, in_steps(table)),
         undecided=undecided(overall, run),
     )
+
+
+def _in_all(arrivals: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return who waited for whom in some steps together, by rank.
+
+    Args:
+        arrivals: Frame with the columns of `ARRIVAL_SCHEMA`.
+        steps: Frame with rank and step.
+    """
+    place = ["rank", "step"]
+    held = arrivals.join(steps.select(place).unique(), on=place, how="semi", nulls_equal=True)
+    sums = held.drop("step").group_by("rank").agg(pl.all().sum())
+    return sums.select(name for name in ARRIVAL_SCHEMA if name != "step").sort("rank")
 
 
 def _spending(table: pl.DataFrame, *by: str) -> dict[tuple[int, ...], Spending]:
