@@ -210,7 +210,7 @@ def test_devices_that_do_not_communicate_have_none():
     [
         (lambda run: run.schedule("zb-v"), "has no pipeline"),
         (lambda run: run.moved(1, 0, 1, [2, 2]), "has no pipeline"),
-        (lambda run: run.healthy(0), "has no pipeline"),
+        (lambda run: run.healthy(0), "no collectives of rank 0 could be matched"),
         (lambda run: run.scaled("stage", 0, 0.5), "has no pipeline"),
         (lambda run: run.microbatches(8), "has no pipeline"),
         (lambda run: run.without(Cause.IMBALANCE), "has no pipeline"),

@@ -33,17 +33,17 @@ ARRIVAL_SCHEMA: Final[dict[str, pl.DataType]] = {
     "waits_ns": pl.Int64(),
     "exposed_ns": pl.Int64(),
     "exposed_waits_ns": pl.Int64(),
-    "alone_ns": pl.Int64(),
+    "late_ns": pl.Int64(),
 }
 """Columns of what is known of each rank in each step, of the collectives that could be matched.
 
 collectives: How many it took part in.
-last: In how many of them it came last, by more than clocks may be off, and as the only one.
+last: In how many of them it alone came last, by more than clocks may be off.
 waits_ns: How long its kernels waited for ranks that came later.
 exposed_ns: How long its kernels ran while nothing computed on its device.
 exposed_waits_ns: How long they waited meanwhile, at least: all but what the transfers take, and clocks
     may be off.
-alone_ns: How long the others waited for it alone there, at least, when all of them had come.
+late_ns: How much later it came than half of the ranks, at least.
 
 Clocks may be off by as much as the ends of a collective are apart, and those of most.
 """
@@ -60,17 +60,56 @@ _ALL_END_TOGETHER: Final = ("allreduce", "allgather", "reducescatter", "alltoall
 """Of others, some ranks may leave before all have come."""
 
 
+class Kernels(NamedTuple):
+    """The kernels of some collectives, by start; of several ranks, all of the same shape.
+
+    Attributes:
+        start_ns, end_ns, exposed_ns: As in `Timeline.operations`.
+        sort: A number for what each does.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    exposed_ns: Ints
+    sort: Ints
+
+    def of(self, rows: slice | Ints | Mask) -> Kernels:
+        """Return some of them, the same of each rank."""
+        return Kernels(*(column[..., rows] for column in self))
+
+
+class Met(NamedTuple):
+    """The collectives of a group in a step that are known to be the same on all its ranks.
+
+    Attributes:
+        step: The step; None if the trace has none.
+        ranks: The m ranks, ascending.
+        kernels: Theirs in k collectives, in order: m x k.
+    """
+
+    step: int | None
+    ranks: Ints
+    kernels: Kernels
+
+
 @remembered
+def met(timeline: Timeline) -> list[Met]:
+    """Return the collectives of a run that can be matched, by group and step.
+
+    None are where the traces do not hold all ranks of any group, or the ranks share no clock.
+    """
+    if timeline.ranks.height < 2 or not timeline.run.common_clock:
+        return []
+    return [one for group in _groups(timeline) for one in _of_group(group)]
+
+
 def arrivals(timeline: Timeline) -> pl.DataFrame:
     """Return who waited for whom in the collectives of a run.
 
     Returns:
-        Frame with the columns of `ARRIVAL_SCHEMA`, by rank and step. Empty where the traces do not hold
-        all ranks of any group, or the ranks share no clock.
+        Frame with the columns of `ARRIVAL_SCHEMA`, by rank and step: of those in `met`.
     """
-    found = [pl.DataFrame(schema=ARRIVAL_SCHEMA)]
-    if timeline.ranks.height > 1 and timeline.run.common_clock:
-        found += map(_of_group, _groups(timeline))
+    found = [pl.DataFrame(schema=ARRIVAL_SCHEMA), *map(_waiting, met(timeline))]
     sums = pl.concat(found).group_by("rank", "step").agg(pl.all().sum())
     return sums.select(*ARRIVAL_SCHEMA).sort("rank", "step")
 
@@ -104,49 +143,26 @@ def _members(groups: pl.DataFrame) -> dict[tuple[int, str], tuple[int, ...]]:
     return known
 
 
-class _Kernels(NamedTuple):
-    """The kernels of some collectives, by start; of several ranks, all of the same shape.
-
-    Attributes:
-        start_ns, end_ns, exposed_ns: As in `Timeline.operations`.
-        sort: A number for what each does.
-    """
-
-    start_ns: Ints
-    end_ns: Ints
-    exposed_ns: Ints
-    sort: Ints
-
-    def of(self, rows: slice | Ints | Mask) -> _Kernels:
-        """Return some of them, the same of each rank."""
-        return _Kernels(*(column[..., rows] for column in self))
-
-
-def _of_group(group: pl.DataFrame) -> pl.DataFrame:
-    """Return what is known of the ranks of a group, with the columns of `ARRIVAL_SCHEMA`.
+def _of_group(group: pl.DataFrame) -> Iterator[Met]:
+    """Yield the collectives of a group that can be matched, by step.
 
     Args:
         group: Its rows of `Timeline.operations`, by step, rank and start.
     """
     sort = group["operation"].rank("dense").cast(pl.Int64)
     times = group.select("start_ns", "end_ns", "exposed_ns", sort)
-    kernels = _Kernels(*(column.to_numpy() for column in times))
-    cells = group.group_by("rank", "step", maintain_order=True).agg(count=pl.len())
+    kernels = Kernels(*(column.to_numpy() for column in times))
+    cells = group.group_by("step", "rank", maintain_order=True).agg(count=pl.len())
     until = np.cumsum(cells["count"].to_numpy())
-    size, told, found = group["rank"].n_unique(), [], []
+    begin = until - cells["count"].to_numpy()
+    ranks, size = cells["rank"].to_numpy(), group["rank"].n_unique()
     for rows in np.split(np.arange(len(cells)), _changes(cells["step"])):
         if len(rows) < size:
             continue
-        begin = until[rows] - cells["count"].to_numpy()[rows]
-        met = _matched([kernels.of(slice(*both)) for both in zip(begin, until[rows], strict=True)])
-        if met is not None:
-            told.append(rows)
-            found.append(_waiting(met))
-    if not found:
-        return pl.DataFrame(schema=ARRIVAL_SCHEMA)
-    ranks = cells.select("rank", "step")[np.concatenate(told)]
-    sums = pl.DataFrame(np.vstack(found), schema=list(ARRIVAL_SCHEMA)[ranks.width :])
-    return pl.concat([ranks, sums], how="horizontal").cast(dict(ARRIVAL_SCHEMA))  # type: ignore[arg-type]
+        own = [kernels.of(slice(*both)) for both in zip(begin[rows], until[rows], strict=True)]
+        found = _matched(own)
+        if found is not None:
+            yield Met(cells["step"][int(rows[0])], ranks[rows], found)
 
 
 def _changes(column: pl.Series) -> Ints:
@@ -154,7 +170,7 @@ def _changes(column: pl.Series) -> Ints:
     return np.flatnonzero(np.diff(column.rle_id().to_numpy())) + 1
 
 
-def _matched(of_ranks: list[_Kernels]) -> _Kernels | None:
+def _matched(of_ranks: list[Kernels]) -> Kernels | None:
     """Return the collectives that some ranks took part in: a row for each; None if it is not known.
 
     Args:
@@ -193,9 +209,9 @@ def _ahead(most: Ints, ends: Ints) -> int:
     return min(sorted(choices, key=abs), key=apart)
 
 
-def _together(of_ranks: list[_Kernels]) -> _Kernels | None:
+def _together(of_ranks: list[Kernels]) -> Kernels | None:
     """Return those of equally many kernels that are of the same collectives; None if most are not."""
-    met = _Kernels(*(np.stack(column) for column in zip(*of_ranks, strict=True)))
+    met = Kernels(*(np.stack(column) for column in zip(*of_ranks, strict=True)))
     ended, begun = met.end_ns.min(0), met.start_ns.max(0)
     apart = met.end_ns.max(0) - ended
     usual = float(np.median(apart))
@@ -207,26 +223,74 @@ def _together(of_ranks: list[_Kernels]) -> _Kernels | None:
     return met.of(together) if together.mean() >= _MATCHED else None
 
 
-def _waiting(met: _Kernels) -> Ints:
-    """Return who waited for whom in collectives: a row for each rank, as `ARRIVAL_SCHEMA` has it.
+def _waiting(one: Met) -> pl.DataFrame:
+    """Return who waited for whom in collectives, with the columns of `ARRIVAL_SCHEMA`."""
+    start, end, exposed, _ = one.kernels
+    length, apart = end - start, end.max(0) - end.min(0)
+    off = np.maximum(apart, np.quantile(apart, _MATCHED, method="higher"))
+    order = np.sort(start, axis=0)
+    waits = np.minimum(length, order[-1] - start)
+    transfer = length - np.maximum(waits - off, 0)
+    sums = {
+        "collectives": np.ones_like(length),
+        "last": (start == order[-1]) & (order[-1] - order[-2] > off),
+        "waits_ns": waits,
+        "exposed_ns": exposed,
+        "exposed_waits_ns": np.maximum(exposed - transfer, 0),
+        "late_ns": np.maximum(start - order[(len(order) - 1) // 2] - off, 0),
+    }
+    columns = {name: each.sum(1) for name, each in sums.items()}
+    steps = [one.step] * len(one.ranks)
+    return pl.DataFrame({"rank": one.ranks, "step": steps, **columns}, schema=ARRIVAL_SCHEMA)
+
+
+class Late(NamedTuple):
+    """A rank that comes late.
+
+    Attributes:
+        rank: The rank.
+        last: In how many collectives it alone came last.
+        collectives: In how many it took part.
+        share: How much later it came than half of the ranks, as a share of the time.
+    """
+
+    rank: int
+    last: int
+    collectives: int
+    share: float
+
+
+_LEAST: Final = 0.01
+"""Share of the time by which a rank has to be late to be spoken of."""
+_STANDS_OUT: Final = 2.0
+"""How many times as late as most a rank has to be."""
+
+
+def late(arrivals: pl.DataFrame, time_ns: float) -> list[Late]:
+    """Return the ranks that come to collectives much later than most, the latest first.
 
     Args:
-        met: Those of a step; a row for each rank.
+        arrivals: Frame with rank, unique, and other columns of `ARRIVAL_SCHEMA`.
+        time_ns: How long it was.
     """
-    length = met.end_ns - met.start_ns
-    apart = met.end_ns.max(0) - met.end_ns.min(0)
-    off = np.maximum(apart, np.quantile(apart, _MATCHED, method="higher"))
-    order = np.sort(met.start_ns, axis=0)
-    waits = np.minimum(length, order[-1] - met.start_ns)
-    transfer = length - np.maximum(waits - off, 0)
-    lead = np.maximum(order[-1] - order[-2] - off, 0)
-    alone = np.where(met.start_ns == order[-1], lead, 0)
-    sums = (
-        np.ones_like(length),
-        alone > 0,
-        waits,
-        met.exposed_ns,
-        np.maximum(met.exposed_ns - transfer, 0),
-        alone,
-    )
-    return np.stack([each.sum(1) for each in sums], axis=1)
+    usual = arrivals["late_ns"].quantile(0.5, "lower") or 0
+    share = pl.col("late_ns") / max(1, time_ns)
+    found = arrivals.filter(share >= _LEAST, pl.col("late_ns") >= _STANDS_OUT * usual)
+    rows = found.sort("late_ns", "rank", descending=[True, False])
+    return [Late(*row) for row in rows.select("rank", "last", "collectives", share).iter_rows()]
+
+
+def over_steps(arrivals: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return who waited for whom in some steps together, by rank.
+
+    Args:
+        arrivals: Frame with the columns of `ARRIVAL_SCHEMA`.
+        steps: Frame with rank and step.
+
+    Returns:
+        Frame with its columns but step.
+    """
+    place = ["rank", "step"]
+    held = arrivals.join(steps.select(place).unique(), on=place, how="semi", nulls_equal=True)
+    sums = held.drop("step").group_by("rank").agg(pl.all().sum())
+    return sums.select(name for name in ARRIVAL_SCHEMA if name != "step").sort("rank")

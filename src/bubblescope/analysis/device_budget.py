@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.arrivals import ARRIVAL_SCHEMA, arrivals
+from bubblescope.analysis.arrivals import arrivals, over_steps
 from bubblescope.model import intervals
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, WHOLE_GRAPH, Use
 from bubblescope.model.ordering import in_order
@@ -148,8 +148,8 @@ class Budget(msgspec.Struct, frozen=True):
         outside_steps_ns: What lies in no step, over all devices; null if there are no steps.
         in_steps: What lies in whole steps, as `in_steps` has it.
         in_any: What lies in steps, whole or not; all of it if there are none.
-        arrivals: Who waited for whom in collectives, in the steps of `in_steps`: frame with the columns
-            of `ARRIVAL_SCHEMA` but step, a row for each rank of which that is known.
+        arrivals: Who waited for whom in collectives, in the steps of `in_steps`: frame as
+            `bubblescope.analysis.arrivals.over_steps` returns it.
         undecided: Time of which the traces do not tell what it was spent on; see `undecided`.
     """
 
@@ -392,22 +392,9 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
             _spending(in_steps(table))[()], _most_first(_details(in_steps(spent.details)))
         ),
         in_any=within if steps.height else overall,
-        arrivals=_in_all(spent.arrivals, in_steps(table)),
+        arrivals=over_steps(spent.arrivals, in_steps(table)),
         undecided=undecided(overall, run),
     )
-
-
-def _in_all(arrivals: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return who waited for whom in some steps together, by rank.
-
-    Args:
-        arrivals: Frame with the columns of `ARRIVAL_SCHEMA`.
-        steps: Frame with rank and step.
-    """
-    place = ["rank", "step"]
-    held = arrivals.join(steps.select(place).unique(), on=place, how="semi", nulls_equal=True)
-    sums = held.drop("step").group_by("rank").agg(pl.all().sum())
-    return sums.select(name for name in ARRIVAL_SCHEMA if name != "step").sort("rank")
 
 
 def _spending(table: pl.DataFrame, *by: str) -> dict[tuple[int, ...], Spending]:

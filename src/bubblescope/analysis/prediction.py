@@ -33,6 +33,8 @@ WARMED: Final = (
 )
 IN_STEP: Final = "ranks wait for each other at the end of every step"
 EACH_ON: Final = "ranks begin the next step without waiting for each other"
+IN_TIME: Final = "as much to do between collectives as other ranks have"
+AS_QUICKEST: Final = "it is as the quickest of the others"
 NO_WAITING: Final = "no rank has to wait for another any more"
 
 NOT_AHEAD: Final = (*HOST, Use.LAUNCH_CALL)

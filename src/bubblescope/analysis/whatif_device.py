@@ -12,6 +12,8 @@ length s:
   ranks together), and max over r of (s - h), where each waits as long as it did. Ranks that are late in
   turns, each waiting for the others, would gain less than that.
 * where exposed communication itself goes, waiting and all: max over r of (s - h).
+* where ranks that come late to collectives have as much to do before each as others have: the run is
+  replayed (`bubblescope.analysis.coupled_ranks`), with each of some others to take after.
 
 The time in which a host waits for other ranks itself (`Use.RANK_WAIT`) is part of c as well. What a
 host did once a blocking call had returned goes with that, not with the call
@@ -20,17 +22,23 @@ host did once a blocking call had returned goes with that, not with the call
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bubblescope.analysis.arrivals import arrivals, late, met, over_steps
+from bubblescope.analysis.coupled_ranks import CoupledRanks, chance_ns
 from bubblescope.analysis.device_budget import LABELS, call_sums, one_loads, recorded
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
 from bubblescope.analysis.prediction import (
+    AS_QUICKEST,
     AT_ONCE,
     HOST_AHEAD,
     HOST_SOONER,
+    IN_TIME,
     LOADED,
     NEEDS,
     NO_WAITING,
@@ -66,6 +74,11 @@ _KNOWN: Final = tuple(use for use in REMOVABLE if use in NEEDS)
 
 _IF_SLOW: Final = {Use.LAUNCH_CALL: LOADED, Use.HOST_OPERATOR: WARMED}
 """What would be rid of those that are slow, as on first use, and not many."""
+
+_NAMED: Final = 3
+"""Ranks that come late, of which it is asked what a step would take were they as others."""
+_LIKE: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Which others late ranks take after, from the one with least to do to that with most."""
 
 _DEVICE: Final = ("rank", "device")
 _PLACE: Final = (*_DEVICE, "step")
@@ -188,6 +201,60 @@ class DeviceWhatIf:
         change = f"kernels of {pattern!r} take {factor:g} times as long"
         return self._removed(change, HOST_AHEAD, removed)
 
+    def healthy(self, *ranks: int) -> Prediction:
+        """Answer what it would have taken had ranks had as much to do before collectives as others.
+
+        It is a range over which of the others they take after.
+
+        Raises:
+            ScheduleError: It is not known what others have to do, or how much that scatters.
+        """
+        coupled = self._waiting
+        known = {rank for one in coupled.met for rank in one.ranks.tolist()}
+        for rank in ranks:
+            if rank not in known:
+                raise ScheduleError(
+                    f"no collectives of rank {rank} could be matched with those of others, which takes "
+                    "all ranks of a group on a common clock, so what others have to do is not known"
+                )
+        chance = chance_ns(coupled, ranks)
+        if chance is None:
+            raise ScheduleError(
+                "a single step and one other rank do not tell how much the times of ranks scatter; "
+                "record more steps"
+            )
+        best, *_, longest = sorted(self._mean_like(coupled, ranks, like) for like in _LIKE)
+        share = chance / longest if longest else 0.0
+        return Prediction(
+            f"{units.listed('rank', sorted(ranks))} healthy",
+            IN_TIME,
+            self.step_ns,
+            longest,
+            1 - longest / self.step_ns if self.step_ns else 0.0,
+            self._error + share,
+            chance=share,
+        ).down_to(best, AS_QUICKEST)
+
+    @cached_property
+    def _waiting(self) -> CoupledRanks:
+        """Return the run as ranks that wait for each other."""
+        found = met(self._timeline)
+        first = self._timeline.operations.group_by("rank").agg(pl.col("start_ns").min())
+        windows = self._windows().group_by("rank").agg(pl.col("start_ns").min())
+        begun = pl.concat([first, windows]).group_by("rank").agg(pl.col("start_ns").min())
+        return CoupledRanks(found, dict(begun.iter_rows()))
+
+    def _mean_like(self, coupled: CoupledRanks, ranks: Collection[int], like: float) -> int:
+        """Return how long a step is if some ranks have as much to do as others; see `CoupledRanks`."""
+        windows = self._windows()
+        rank, *times = (windows[name].to_numpy() for name in ("rank", "start_ns", "until_ns"))
+        start, until = coupled.moved_ns(ranks, like, rank, times)
+        sooner = pl.Series((times[1] - times[0]) - (until - start))
+        found = self._steps.join(
+            windows.select(*_PLACE, sooner_ns=sooner), on=_PLACE, how="left", nulls_equal=True
+        )
+        return self._mean((pl.col("length_ns") - pl.col("sooner_ns")).max(), found)
+
     def together(self, *changes: Change) -> Prediction:
         """Answer what it would have taken with several changes at once: without several classes.
 
@@ -201,10 +268,13 @@ class DeviceWhatIf:
             name, *arguments = changes[0]
             answer: Prediction = getattr(self, name)(*arguments)
             return answer
-        if any(name != "without" for name, *_ in changes):
+        names = {name for name, *_ in changes}
+        if names == {"healthy"}:
+            return self.healthy(*dict.fromkeys(rank for _, rank in changes))
+        if names != {"without"}:
             raise ScheduleError(
-                "in a run without a pipeline, a host that is never late and faster kernels cannot be "
-                "combined with other changes; ask about them one at a time"
+                "in a run without a pipeline, a host that is never late, healthy ranks and faster "
+                "kernels cannot be combined with other changes; ask about them one at a time"
             )
         return self.without(*dict.fromkeys(one for _, *some in changes for one in some))
 
@@ -215,16 +285,28 @@ class DeviceWhatIf:
     def advice(self, memory: float | None = None) -> list[Prediction]:
         """Return what would make a step shorter, by what it saves at least, most first."""
         del memory  # of activations: there is no schedule to choose
-        return ranked([self.together(change) for change in self.remedies()])
+        asked: list[tuple[Change, ...]] = [(change,) for change in self.remedies()]
+        healthy = [change for (change,) in asked if change[0] == "healthy"]
+        if len(healthy) > 1:
+            asked.append(tuple(healthy))
+        found = []
+        for changes in asked:
+            with suppress(ScheduleError):  # what is not known is no advice
+                found.append(self.together(*changes))
+        return ranked(found)
 
     def remedies(self) -> Iterator[Change]:
-        """Yield what advice asks: without each class that is there, and with the host never late."""
+        """Yield what advice asks: without each class that is there, the host never late, and so on."""
         present = set(self._budget.select(pl.coalesce("then", "use")).to_series().unique())
         for use in _KNOWN:
             if use.value in present:
                 yield ("without", use)
         if sum(use.value in present for use in HOST) > 1:
             yield ("host_never_late",)
+        waited = over_steps(arrivals(self._timeline), self._steps)
+        whole_ns = int(self._steps["length_ns"].sum())
+        for one in late(waited, whole_ns / self._steps["rank"].n_unique())[:_NAMED]:
+            yield ("healthy", one.rank)
 
     def _is_slow(self, use: Use) -> bool:
         """Say whether most of the time of a class is in calls, or gaps, as long as on first use."""
@@ -235,7 +317,7 @@ class DeviceWhatIf:
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
         raise ScheduleError(_no_pipeline("stages, schedules and micro-batches cannot change"))
 
-    healthy = scaled = moved = microbatches = schedule = _only_pipelines
+    scaled = moved = microbatches = schedule = _only_pipelines
 
     def _without(self, change: str, needs: str, uses: Collection[Use]) -> Prediction:
         removed = self._spent(uses, "removed_ns").with_columns(most_ns="removed_ns")

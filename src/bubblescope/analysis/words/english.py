@@ -366,13 +366,13 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "ranks, at least {waiting_share} of this time is waiting for ranks that come later."
     ),
     ("evidence", "late_rank"): (
-        "Rank {rank} comes last in {last} of its {of} collectives: others wait {alone_share} of the "
-        "time for it alone."
+        "Rank {rank} comes last in {last} of its {of} collectives, and later than half of the ranks "
+        "by {late_share} of the time in all."
     ),
     ("evidence", "late_rank_by"): (
-        "Rank {rank} comes last in {last} of its {of} collectives: others wait {alone_share} of the "
-        "time for it alone. Compared with them, it spends another {longer_share} of its "
-        "time on: {loss}."
+        "Rank {rank} comes last in {last} of its {of} collectives, and later than half of the ranks "
+        "by {late_share} of the time in all. It spends another {longer_share} of its time on this than "
+        "others do: {loss}."
     ),
     ("headline", "late_ranks"): "Find out why some ranks come late.",
     ("advice", "late_ranks"): (

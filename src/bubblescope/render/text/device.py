@@ -102,21 +102,21 @@ def _bar(parts: tuple[int, ...], whole: int) -> Text:
 
 
 def _collectives(budget: Budget, limit: int) -> RenderableType:
-    """Return who waits for whom in collectives, if anybody does: those that others wait for most."""
+    """Return who waits for whom in collectives, if anybody does: those that come latest."""
     rows, time_ns = budget.arrivals, budget.stepped_ns
     if not rows.height or rows["exposed_waits_ns"].max() < _WAITING * time_ns:  # type: ignore[operator]
         return Group()
-    table = table_of("rank", "collectives", "last in", "waits", "waited for alone")
-    worst = rows.sort("alone_ns", "rank", descending=[True, False]).head(limit).sort("rank")
+    table = table_of("rank", "collectives", "last in", "waits", "late")
+    worst = rows.sort("late_ns", "rank", descending=[True, False]).head(limit).sort("rank")
     for row in worst.to_dicts():
-        shares = (100 * row[name] / time_ns for name in ("exposed_waits_ns", "alone_ns"))
+        shares = (100 * row[name] / time_ns for name in ("exposed_waits_ns", "late_ns"))
         table.add_row(
             *(str(row[name]) for name in ("rank", "collectives", "last")),
             *(f"{share:.1f}" for share in shares),
         )
-    about = "those whose kernels could be matched across ranks; waiting at least, in %"
+    about = "waiting for others, and coming later than half of the ranks, at least, in %"
     if worst.height < rows.height:
-        about = f"{about}; the {worst.height} waited for most of {rows.height} ranks"
+        about = f"{about}; the latest {worst.height} of {rows.height} ranks"
     return titled("Collectives", table, about)
 
 
