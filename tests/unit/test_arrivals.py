@@ -14,6 +14,8 @@ from rich.console import Console
 from bubblescope import Timeline
 from bubblescope.analysis.arrivals import arrivals
 from bubblescope.analysis.device_budget import Spent, budget, budget_of
+from bubblescope.analysis.study import study
+from bubblescope.analysis.verdict import Verdict
 from bubblescope.analysis.why.late_ranks import late_ranks
 from bubblescope.analysis.words import sentence
 from bubblescope.model.groups import Group, tabled
@@ -281,6 +283,9 @@ def test_a_rank_that_computes_longer_is_named_with_that():
     why = [(one.role, one.key) for one in Explanation.of(slow).findings]
     at = why.index(("evidence", "late_rank_by"))
     assert ("advice", "late_ranks") in why[at:]
+    told = next(one for one in Verdict.of(slow, study(slow)).remedies if one.key == "late_ranks")
+    assert told.evidence == late
+    assert told.headline == "Find out why some ranks come late."
     assert ("advice", "communication") not in why
 
 

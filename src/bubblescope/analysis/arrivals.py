@@ -52,9 +52,13 @@ APART_NS: Final = 1_000_000
 """How far apart the ends of one collective on different ranks are at most: 49 us among the 84 of eight
 ranks of one host, and 108 us among the 120 of four recordings whose clocks were fitted."""
 
-_MATCHED: Final = 0.95
-"""Share of a group's collectives in a step that are most of them: that many must end together, or else
-none is matched."""
+_POSSIBLE: Final = 0.95
+"""Share of a group's collectives in a step that must be of one kind, and begin on all ranks before they
+end on any, or else none is matched."""
+_TOGETHER: Final = 0.75
+"""Share that must end together: of an all-to-all with little for some ranks, these may end early."""
+_OFF: Final = 0.95
+"""Share of collectives whose ends are no further apart than clocks may be off."""
 
 _ALL_END_TOGETHER: Final = ("allreduce", "allgather", "reducescatter", "alltoall")
 """Of others, some ranks may leave before all have come."""
@@ -218,16 +222,18 @@ def _together(of_ranks: list[Kernels]) -> Kernels | None:
     spacing = np.diff(np.sort(ended))
     if len(spacing) and usual > np.median(spacing) / 2:
         return None  # as near to the next one
-    alike = (met.sort == met.sort[0]).all(0)
-    together = alike & (apart <= APART_NS) & (begun <= ended + usual)
-    return met.of(together) if together.mean() >= _MATCHED else None
+    possible = (met.sort == met.sort[0]).all(0) & (begun <= ended + usual)
+    together = possible & (apart <= APART_NS)
+    if possible.mean() < _POSSIBLE or together.mean() < _TOGETHER:
+        return None
+    return met.of(together)
 
 
 def _waiting(one: Met) -> pl.DataFrame:
     """Return who waited for whom in collectives, with the columns of `ARRIVAL_SCHEMA`."""
     start, end, exposed, _ = one.kernels
     length, apart = end - start, end.max(0) - end.min(0)
-    off = np.maximum(apart, np.quantile(apart, _MATCHED, method="higher"))
+    off = np.maximum(apart, np.quantile(apart, _OFF, method="higher"))
     order = np.sort(start, axis=0)
     waits = np.minimum(length, order[-1] - start)
     transfer = length - np.maximum(waits - off, 0)
