@@ -37,6 +37,7 @@ class Job:
         jitter: Standard deviation of how long ranks compute, as a share.
         beneath: How long they compute beneath each collective.
         slow: Rank -> how many times as long it computes.
+        late: How often a host is late by 100 to 600 us, of all launches of collectives.
     """
 
     def __init__(
@@ -48,9 +49,12 @@ class Job:
         jitter: float = 0.0,
         beneath: int = 0,
         slow: dict[int, float] | None = None,
+        late: float = 0.0,
     ) -> None:
         self.ranks, self.layers, self.tensor = ranks, layers, tensor or ranks
-        self.jitter, self.beneath, self.slow = jitter, beneath, slow or {}
+        self.jitter, self.beneath, self.slow, self.late = jitter, beneath, slow or {}, late
+        self.idle: list[tuple[int, int, int, int]] = []
+        """Rank, step, start and end of each time that a device is idle, for its host is late."""
 
     def groups(self) -> list[list[int]]:
         return [
@@ -88,6 +92,11 @@ class Job:
         for rank in group:
             longer = self.slow.get(rank, 1.0) * max(0.0, chance.gauss(1, self.jitter))
             start[rank] = free[rank] + round(usual * longer)
+            hosts = random.Random(f"{rank} {step} {len(rows)}")  # the same, if late or not
+            if hosts.random() < self.late:
+                until = start[rank] + hosts.randrange(100 * US, 600 * US)
+                self.idle.append((rank, step, start[rank], until))
+                start[rank] = until
         end = max(start.values()) + transfer
         for rank in group:
             busy = min(end, start[rank] + self.beneath)
@@ -105,8 +114,15 @@ class Job:
             )
 
 
-def traced(job: Job, count: int = 3, seed: int = 0) -> Timeline:
-    """Return the run of a job as its traces tell it."""
+def traced(job: Job, count: int = 3, seed: int = 0, *, sums: bool = False) -> Timeline:
+    """Return the run of a job as its traces tell it.
+
+    Args:
+        job: The job.
+        count: Steps.
+        seed: Of chance.
+        sums: Whether how long a device idled in a step is told as a sum.
+    """
     rows, windows = job.steps(count, seed)
     times = [
         (rank, step, *window, False)
@@ -118,7 +134,13 @@ def traced(job: Job, count: int = 3, seed: int = 0) -> Timeline:
         own = [row for row in rows if (row["rank"], row["step"]) == (rank, step)]
         exposed = sum(row["exposed_ns"] for row in own)
         spent.append((rank, step, begin, end, "communication", exposed))
-        spent.append((rank, step, begin, end, "compute", end - begin - exposed))
+        gaps = [(start, until) for *place, start, until in job.idle if place == [rank, step]]
+        idle = sum(until - start for start, until in gaps)
+        spent.append((rank, step, begin, end, "compute", end - begin - exposed - idle))
+        if sums:
+            spent.append((rank, step, begin, end, "host_operator", idle))
+        else:
+            spent += [(rank, step, *gap, "host_operator", gap[1] - gap[0]) for gap in gaps]
     names = ["rank", "step", "start_ns", "end_ns", "use", "spent_ns"]
     operations = pl.DataFrame(rows).with_columns(
         name=pl.lit("n"), operation=pl.lit("allreduce"), device=pl.lit(0, pl.Int32)
@@ -213,6 +235,48 @@ def test_where_all_are_late_nothing_changes():
     assert asked.healthy(0, 1, 2).predicted_ns == asked.step_ns
 
 
+@pytest.mark.parametrize("beneath", [0, 150 * US])
+@pytest.mark.parametrize("tensor", [None, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_hosts_that_are_never_late_save_what_the_job_then_takes(seed, tensor, beneath):
+    parts: dict[str, Any] = {"tensor": tensor, "jitter": 0.05, "beneath": beneath}
+    found = DeviceWhatIf(traced(Job(4, late=0.2, **parts), 3, seed)).host_never_late()
+    _, windows = Job(4, **parts).steps(3, seed)
+    assert found.step_ns > 1.1 * mean(windows)
+    if beneath:  # more may hide beneath computation than had to
+        assert found.best_ns is not None
+        assert 0.95 * mean(windows) < found.best_ns <= 1.001 * mean(windows)
+        assert mean(windows) <= found.predicted_ns < 1.03 * mean(windows)
+        assert found.best_if.endswith("more of communication than it had to")
+    else:
+        assert found.best_ns is None
+        assert found.predicted_ns == pytest.approx(mean(windows), rel=0.003)
+    same = DeviceWhatIf(traced(Job(4, late=0.2, **parts), 3, seed)).without("host_operator")
+    assert same.predicted_ns == found.predicted_ns
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_where_idle_time_is_known_in_sums_only_it_is_a_range(seed):
+    job = Job(4, late=0.3, jitter=0.05)
+    found = DeviceWhatIf(traced(job, 3, seed, sums=True)).without("host_operator")
+    _, windows = Job(4, jitter=0.05).steps(3, seed)
+    assert found.best_ns is not None
+    assert found.best_ns <= mean(windows) <= found.predicted_ns
+    assert found.best_if == "short gaps, which are known as sums only, were never at the same time"
+
+
+def test_where_collectives_are_not_known_waiting_is_not_either():
+    """A fifth of what ranks wait for is in no collective that could be matched."""
+    run = traced(Job(4, late=0.2, jitter=0.05))
+    known = DeviceWhatIf(run).host_never_late()
+    more = run.budget.filter(use="communication").with_columns(pl.col("spent_ns") // 5)
+    tables = {**run.tables, "budget": pl.concat([run.budget, more])}
+    unknown = DeviceWhatIf(Timeline(run.tasks, run.ranks, run.run, **tables)).host_never_late()
+    assert known.best_ns is None
+    assert unknown.best_ns is not None
+    assert "no rank has to wait" in unknown.best_if
+
+
 def together(*collectives: dict[int, tuple[int, int, int]]) -> list[Met]:
     """Return collectives of all ranks, each with a rank's start, end and how long it hides."""
     ranks = np.array(sorted(collectives[0]))
@@ -230,7 +294,7 @@ def test_a_late_rank_comes_when_the_one_comes_that_it_takes_after():
     comes = np.array([10, 20, 50])
 
     def moved(late: list[int], like: float) -> list[int]:
-        return run.moved_ns(late, like, ranks, [comes])[0].tolist()
+        return run.like_others(late, like).moved_ns(ranks, [comes])[0].tolist()
 
     assert moved([], 0.0) == comes.tolist()
     assert moved([2], 0.0) == [10, 20, 10]
@@ -250,5 +314,5 @@ def test_a_late_rank_hides_what_the_one_hides_that_it_takes_after():
         dict.fromkeys(range(3), 0),
     )
     # Rank 0 would wait until 40, hide 30 of that and have 60 to do: as long as before.
-    [comes] = run.moved_ns([2], 0.0, np.arange(3), [np.array([80, 80, 90])])
+    [comes] = run.like_others([2], 0.0).moved_ns(np.arange(3), [np.array([80, 80, 90])])
     assert comes.tolist() == [70, 70, 70]

@@ -571,8 +571,8 @@ def test_real_ranks_that_wait_for_two_slow_hosts():
     late, talks = said.predictions
     assert said.open
     assert late.best_ns is not None
-    # Ranks 0 and 6 are idle over 200 ms of 600; the others mostly wait for them in all-reduces.
-    assert late.best_ns < 200e6
-    assert 600e6 < late.predicted_ns < said.step_ns
+    # Ranks 0 and 6 are idle over 200 ms of 600; the others mostly wait for them in all-reduces. All
+    # compute for 130 ms, and the transfers take 50.
+    assert 180e6 < late.best_ns < late.predicted_ns < 230e6
     assert talks.best_ns is None
     assert talks.predicted_ns < 400e6

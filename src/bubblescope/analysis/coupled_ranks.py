@@ -7,7 +7,8 @@ its own, w = s(k+1) - s(k) - x(k). With other work, it comes to the next at
     s(k+1) = s(k) + w + max(0, e(k) - s(k) - h(k)),    e(k) = max of s(k) over the ranks + its transfer
 
 where the transfer is what was measured, e(k) - max of s(k). Unchanged, this gives what was measured.
-What is hidden stays as long as it was, and ranks wait for each other in these collectives alone.
+Ranks wait for each other in these collectives alone. A kernel that was hidden throughout, x = 0, may be
+able to hide more: h as it was is the least, and h + w(k) the most.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from typing_extensions import Self
 
     from bubblescope.analysis.arrivals import Met
     from bubblescope.model.arrays import Ints, Mask
@@ -43,6 +47,73 @@ class _Layer(NamedTuple):
     transfer_ns: Ints
     exposed_ns: Ints
     hidden_ns: Ints
+
+
+class Sums(NamedTuple):
+    """How much of a rank's time goes, from the beginning up to any moment.
+
+    Attributes:
+        edges_ns: Moments between which all or none of it goes; n long.
+        gone_ns: How much has gone up to each; n long.
+    """
+
+    edges_ns: Ints
+    gone_ns: Ints
+
+    @classmethod
+    def of(cls, spent: pl.DataFrame) -> Self:
+        """Sum up stretches of time that do not overlap; see `CoupledRanks.without`."""
+        rows = spent.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
+        edges = rows.select("start_ns", "end_ns").to_numpy().ravel()
+        length = np.diff(edges, prepend=edges[:1])
+        length[::2] = 0
+        return cls(edges, np.cumsum(length)) if len(edges) else cls(*NOTHING)
+
+    def between(self, begin_ns: Ints, end_ns: Ints) -> Ints:
+        """Return how much goes between moments."""
+        begun, ended = (np.interp(ns, self.edges_ns, self.gone_ns) for ns in (begin_ns, end_ns))
+        found: Ints = np.rint(ended - begun).astype(np.int64)
+        return found
+
+
+NOTHING: Final = Sums(np.zeros(1, np.int64), np.zeros(1, np.int64))
+
+
+class Replay(NamedTuple):
+    """A run whose ranks wait for each other, as it would be.
+
+    Attributes:
+        ranks: The r ranks, ascending.
+        before: When each rank begins, comes to each collective and is done with its part; r arrays.
+        after: The same, as it would be.
+        gone: What goes of the time of each rank; r long.
+    """
+
+    ranks: Ints
+    before: list[Ints]
+    after: list[Ints]
+    gone: list[Sums]
+
+    def moved_ns(self, ranks: Ints, times_ns: Sequence[Ints]) -> list[Ints]:
+        """Return when moments would be.
+
+        Args:
+            ranks: Whose moments; n long.
+            times_ns: Moments, each n long.
+        """
+        moved = [times.copy() for times in times_ns]
+        for rank, before, after, gone in zip(*self, strict=True):
+            own = np.flatnonzero(ranks == rank)
+            reached, shift = np.maximum.accumulate(before), after - before
+            for times in moved:
+                at = times[own]
+                by = np.rint(np.interp(at, reached, shift.astype(np.float64))).astype(np.int64)
+                if gone is not NOTHING:  # between collectives it is known what goes before a moment
+                    last = np.maximum(np.searchsorted(reached, at, side="right") - 1, 0)
+                    known = shift[last] - gone.between(reached[last], at)
+                    by = np.where(last % 2 == 0, known, by)
+                times[own] = at + by
+        return moved
 
 
 class CoupledRanks:
@@ -73,48 +144,81 @@ class CoupledRanks:
             done[layer.rows] = layer.start_ns + layer.exposed_ns
             for (which, at), own in zip(layer.places, work, strict=True):
                 self.work_ns[which][:, at] = own
-        self._measured = self._replayed(np.zeros(len(self._ranks), bool), 0.0)
+        least = [layer.hidden_ns for layer in self._layers]
+        self._hidden = {False: least, True: list(self._most_hidden())}
+        self._measured = self._moments(self._works, least)
 
-    def moved_ns(
-        self, late: Collection[int], like: float, ranks: Ints, times_ns: Sequence[Ints]
-    ) -> list[Ints]:
-        """Return when moments would be if some ranks had as much to do as others.
+    @property
+    def hides(self) -> bool:
+        """Whether any kernel was hidden throughout, so that it may be able to hide more."""
+        return any((layer.exposed_ns <= 0).any() for layer in self._layers)
+
+    def _most_hidden(self) -> Iterator[Ints]:
+        """Yield how long kernels may be able to hide at most, by layer."""
+        # After the last one it is not known how much there is to do.
+        following = np.full(len(self._ranks), np.iinfo(np.int64).max // 2)
+        found = []
+        for layer, work in zip(reversed(self._layers), reversed(self._works), strict=True):
+            more = np.where(layer.exposed_ns > 0, 0, np.maximum(following[layer.rows], 0))
+            found.append(layer.hidden_ns + more)
+            following[layer.rows] = work
+        return reversed(found)
+
+    def like_others(self, late: Collection[int], like: float, *, most: bool = False) -> Replay:
+        """Replay it with as much to do before each collective, and beneath it, as others have.
 
         Args:
-            late: Ranks that have as much to do as another one of their group before each collective,
-                and beneath it.
+            late: Ranks that have as much to do as another one of their group.
             like: Which one, by all that it has to do: 0 is the one with least, 1 that with most.
-            ranks: Whose moments; n long.
-            times_ns: Moments, each n long.
+            most: Whether kernels hide as much as they may be able to.
         """
-        replayed = self._replayed(np.isin(self._ranks, list(late)), like)
-        moved = [times.copy() for times in times_ns]
-        for rank, before, after in zip(self._ranks, self._measured, replayed, strict=True):
-            own = np.flatnonzero(ranks == rank)
-            reached = np.maximum.accumulate(before)
-            shift = (after - before).astype(np.float64)
-            for times in moved:
-                times[own] += np.rint(np.interp(times[own], reached, shift)).astype(np.int64)
-        return moved
+        some, works, hidden = np.isin(self._ranks, list(late)), [], []
+        for layer, own, beneath in zip(self._layers, self._works, self._hidden[most], strict=True):
+            taken = self._taken(layer.rows, some[layer.rows], like)
+            works.append(np.take_along_axis(own, taken, 1))
+            hidden.append(np.take_along_axis(beneath, taken, 1))
+        after = self._moments(works, hidden)
+        return Replay(self._ranks, self._measured, after, [NOTHING] * len(after))
 
-    def _replayed(self, late: Mask, like: float) -> list[Ints]:
+    def without(self, spent: pl.DataFrame, *, most: bool = False) -> Replay:
+        """Replay it without some of what ranks do between collectives.
+
+        Args:
+            spent: Frame with rank, start_ns and end_ns: stretches of time that go.
+            most: Whether kernels hide as much as they may be able to.
+        """
+        own = spent.partition_by("rank", as_dict=True)
+        gone = [
+            Sums.of(own[(rank,)]) if (rank,) in own else NOTHING for rank in self._ranks.tolist()
+        ]
+        starts = _of_each([(layer.rows, layer.start_ns) for layer in self._layers], len(gone))
+        less = np.concatenate(
+            [
+                sums.between(np.append(begun, start)[:-1], start)
+                for sums, begun, start in zip(gone, self._begun_ns, starts, strict=True)
+            ]
+        )
+        rows = np.concatenate([layer.rows.ravel() for layer in self._layers])
+        of_layers = np.empty_like(less)
+        of_layers[np.argsort(rows, kind="stable")] = less
+        bounds = np.cumsum([layer.rows.size for layer in self._layers])[:-1]
+        works = [
+            np.maximum(work - part.reshape(work.shape), np.minimum(work, 0))
+            for work, part in zip(self._works, np.split(of_layers, bounds), strict=True)
+        ]
+        after = self._moments(works, self._hidden[most])
+        return Replay(self._ranks, self._measured, after, gone)
+
+    def _moments(self, works: Sequence[Ints], hidden: Sequence[Ints]) -> list[Ints]:
         """Return of each rank when it begins, comes to each collective and is done with its part."""
         done = self._begun_ns.copy()
-        rows, moments = [np.arange(len(done))], [done.copy()]
-        for layer, own in zip(self._layers, self._works, strict=True):
-            work, hidden, slow = own, layer.hidden_ns, late[layer.rows]
-            if slow.any():
-                taken = self._taken(layer.rows, slow, like)
-                work, hidden = (np.take_along_axis(of, taken, 1) for of in (work, hidden))
+        moments = [(np.arange(len(done)), done.copy())]
+        for layer, work, beneath in zip(self._layers, works, hidden, strict=True):
             start = done[layer.rows] + work
             length = start.max(1, keepdims=True) + layer.transfer_ns - start
-            done[layer.rows] = start + np.maximum(length - hidden, 0)
-            rows += [layer.rows.ravel()] * 2
-            moments += [start.ravel(), done[layer.rows].ravel()]
-        row = np.concatenate(rows)
-        order = np.argsort(row, kind="stable")
-        ends = np.cumsum(np.bincount(row, minlength=len(done)))
-        return np.split(np.concatenate(moments)[order], ends[:-1])
+            done[layer.rows] = start + np.maximum(length - beneath, 0)
+            moments += [(layer.rows, start), (layer.rows, done[layer.rows])]
+        return _of_each(moments, len(done))
 
     def _taken(self, rows: Ints, slow: Mask, like: float) -> Ints:
         """Return whose work each of the ranks of collectives does: another's if it is slow; c x m."""
@@ -126,6 +230,19 @@ class CoupledRanks:
         own = np.broadcast_to(np.arange(rows.shape[1]), rows.shape)
         taken: Ints = np.where(slow & (others > 0), np.take_along_axis(order, at, 1), own)
         return taken
+
+
+def _of_each(moments: Sequence[tuple[Ints, Ints]], count: int) -> list[Ints]:
+    """Return the moments of each of so many ranks, in the order given.
+
+    Args:
+        moments: Pairs of equal shape: which rank, and when.
+        count: How many ranks there are.
+    """
+    row = np.concatenate([rows.ravel() for rows, _ in moments])
+    times = np.concatenate([times.ravel() for _, times in moments])
+    ends = np.cumsum(np.bincount(row, minlength=count))
+    return np.split(times[np.argsort(row, kind="stable")], ends[:-1])
 
 
 def _layers(met: Sequence[Met], ranks: Ints) -> Iterator[_Layer]:
