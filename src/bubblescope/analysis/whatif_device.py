@@ -11,8 +11,8 @@ length s:
   or max s - the sum over r of h if that is longer (no path through the step loses more than goes on all
   ranks together), and max over r of (s - h), where each waits as long as it did. Ranks that are late in
   turns, each waiting for the others, would gain less than that.
-* the same where nearly all of that is in collectives of which it is known who waits for whom: the run is
-  replayed without h (`bubblescope.analysis.coupled_ranks`).
+* the same where nearly all of that is in collectives of which it is known who waits for whom: the run
+  is replayed without h (`bubblescope.analysis.coupled_ranks`).
 * where exposed communication itself goes, waiting and all: max over r of (s - h).
 * where ranks that come late to collectives have as much to do before each as others have: the run is
   replayed so, with some others to take after.
