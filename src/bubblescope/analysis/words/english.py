@@ -366,12 +366,12 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "ranks, at least {waiting_share} of this time is waiting for ranks that come later."
     ),
     ("evidence", "late_rank"): (
-        "Rank {rank} comes {late_share} of the time later than half of the ranks, and last in {last} of "
-        "its {of} collectives."
+        "Rank {rank} comes {late_share} of the time later than half of the ranks, and last in {last} "
+        "of its {of} collectives."
     ),
     ("evidence", "late_rank_by"): (
-        "Rank {rank} comes {late_share} of the time later than half of the ranks, and last in {last} of "
-        "its {of} collectives. On {loss}, it spends {longer_share} of the time more than they do."
+        "Rank {rank} comes {late_share} of the time later than half of the ranks, and last in {last} "
+        "of its {of} collectives. On {loss}, it spends {longer_share} of the time more than they do."
     ),
     ("headline", "late_ranks"): "Find out why some ranks come late.",
     ("advice", "late_ranks"): (
