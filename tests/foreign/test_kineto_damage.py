@@ -220,6 +220,18 @@ def test_ranges_without_work_are_no_tasks(tmp_path):
     assert {"ranges-without-work", "no-device-work"} <= set(codes(timeline))
 
 
+def test_work_of_unknown_launches_is_in_no_step_though_there_are_some(tmp_path):
+    trace = Trace()
+    for number, start in enumerate((100, 200)):
+        trace.range(f"ProfilerStep#{number}", start, start + 100)
+        trace.kernel(start + 10, start + 20, at=None)
+
+    timeline = load(trace.text(), tmp_path)
+
+    assert timeline.tasks["step"].to_list() == [None]
+    assert "one task is all that it did" in timeline.run.inferred["kind"]
+
+
 def test_two_traces_of_one_rank_are_refused(tmp_path):
     for name in ("a.json", "b.json"):
         one_task().write(tmp_path / name)

@@ -144,6 +144,18 @@ def test_of_a_recording_without_steps_nothing_is_said_of_a_step():
     assert "30.00 ms a step and rank (75.00 %), in the step." in shown(Explanation.of(one))
 
 
+def test_what_came_before_all_that_was_taken_as_one_step_is_of_the_recording_too():
+    step = [(0, "host_python", 30 * MS, None), (0, "compute", 10 * MS, None)]
+    found = run((None, "compute", 60 * MS, None), *step, goes_on=[0])
+    taken = found.with_run(Run(inferred={"step": ONE_STEP}))
+    text = shown(Explanation.of(taken))
+    assert "devices idle 30.0 %" in text
+    assert "in Python: 30.00 ms of a rank's recording (30.00 %)." in text
+    assert "a step" not in text and "in the steps" not in text
+    # What-ifs are of as much.
+    assert DeviceWhatIf(taken).without("host_python").predicted_ns == 70 * MS
+
+
 def shown(found: Explanation) -> str:
     console = Console(width=400, file=io.StringIO())
     console.print(found)
@@ -216,6 +228,13 @@ def test_what_only_the_first_step_loses_is_no_cost_of_every_step():
     )
     assert "leave that step out" in found["advice", "first_step"]
     assert ("advice", "host_after_sync") not in found
+
+
+def test_launches_from_before_the_recording_are_not_put_down_to_loading():
+    found = losing(90, 1, 0, 1, 1, use="unlinked")
+    assert "is in step 0, the first of the trace" in found["evidence", "first_step"]
+    assert ("advice", "unlinked") in found
+    assert ("advice", "first_step") not in found
 
 
 @pytest.mark.parametrize("each", [(20, 10, 10, 10), (1, 90, 1, 1), (90, 10)])

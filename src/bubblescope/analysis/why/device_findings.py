@@ -203,7 +203,10 @@ def _once(budget: Budget, use: Use, of_use: pl.DataFrame) -> tuple[list[Finding]
         slow = _slow(of_use, "gap") if use is Use.HOST_OPERATOR else None
         return ([slow], RECURS) if slow is not None else ([], None)
     first = _in_first_step(budget, use)
-    return ([first], FIRST_STEP) if first is not None else ([], None)
+    if first is None:
+        return [], None
+    # Launches before the recording began are missing from its first step, whatever step that is.
+    return [first], None if use is Use.UNLINKED else FIRST_STEP
 
 
 FIRST_STEP: Final = "first_step"
