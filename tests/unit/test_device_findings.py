@@ -151,7 +151,8 @@ def test_what_came_before_all_that_was_taken_as_one_step_is_of_the_recording_too
     text = shown(Explanation.of(taken))
     assert "devices idle 30.0 %" in text
     assert "in Python: 30.00 ms of a rank's recording (30.00 %)." in text
-    assert "a step" not in text and "in the steps" not in text
+    assert "a step" not in text
+    assert "in the steps" not in text
     # What-ifs are of as much.
     assert DeviceWhatIf(taken).without("host_python").predicted_ns == 70 * MS
 

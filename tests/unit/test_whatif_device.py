@@ -181,7 +181,9 @@ def test_without_steps_it_is_about_the_whole_capture():
 
 def test_what_came_before_all_that_was_taken_as_one_step_is_of_the_same_capture():
     run = devices((0, None, {"compute": 10}), (0, 0, {"compute": 60, "host_python": 40}))
-    guessed = DeviceWhatIf(run.with_run(msgspec.structs.replace(run.run, inferred={"step": ONE_STEP})))
+    guessed = DeviceWhatIf(
+        run.with_run(msgspec.structs.replace(run.run, inferred={"step": ONE_STEP}))
+    )
     assert (guessed.step_ns, guessed.span) == (110, "capture")
     assert guessed.host_never_late().predicted_ns == 70
 

@@ -266,7 +266,9 @@ def with_ended(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
     """
     if is_one_step(timeline.run):
         return table.with_columns(ended=pl.lit(value=False))
-    unfinished = timeline.step_times.filter("open").select("step", ended=pl.lit(value=False)).unique()
+    unfinished = (
+        timeline.step_times.filter("open").select("step", ended=pl.lit(value=False)).unique()
+    )
     ended = pl.when(pl.col("step").is_not_null()).then(pl.col("ended").fill_null(value=True))
     found = table.join(unfinished, on="step", how="left", maintain_order="left")
     return found.with_columns(ended=ended)

@@ -101,8 +101,14 @@ def ledger_of(known: Study, timeline: Timeline) -> Ledger:
     """Return a run's ledger, for what cannot be answered without one.
 
     Raises:
-        TimelineError: The run has no pipeline tasks, or its ranks share no clock.
+        TimelineError: The run has no pipeline tasks, or its ranks share no clock, or it is not known
+            which stages they run.
     """
+    if (why := timeline.run.unplaced) is not None:
+        raise TimelineError(
+            f"which stages the ranks run is unknown ({why}), and so is which task waited for which; "
+            "give the traces of all ranks, or have the job's passes marked (`bubblescope record`)"
+        )
     if known.ledger is not None:
         return known.ledger
     if timeline.run.common_clock:

@@ -157,6 +157,10 @@ ONE_STEP: Final = "no sign of a step boundary: all tasks taken as one step"
 """How the steps of a run were inferred of which nothing tells where one ends."""
 
 
+_UNKNOWN: Final = "unknown: "
+"""What stands before why stages are not known, where passes were inferred, in `Run.inferred`."""
+
+
 class Run(msgspec.Struct, frozen=True):
     """Where a timeline came from and how far to trust it.
 
@@ -197,6 +201,15 @@ class Run(msgspec.Struct, frozen=True):
     def options(self) -> set[str]:
         """Options of profilers that some trace shows to have been on; see `Contents`."""
         return {option for content in self.contents for option in content.options}
+
+    @property
+    def unplaced(self) -> str | None:
+        """Why it is not known which stages run the passes that were inferred; None if it is.
+
+        Then it is not known either which task waited for which.
+        """
+        how = self.inferred.get("stage", "")
+        return how.removeprefix(_UNKNOWN) if how.startswith(_UNKNOWN) else None
 
     def noted(self, *notices: Notice) -> Run:
         """Return the same with more notes."""
