@@ -11,8 +11,9 @@ from rich.console import Console
 
 from bubblescope import Timeline
 from bubblescope.analysis.device_budget import Spent, budget, budget_of
-from bubblescope.analysis.losses import Lost, losses, losses_of
+from bubblescope.analysis.losses import OUTSIDE, Losses, Lost, losses, losses_of
 from bubblescope.analysis.whatif_device import DeviceWhatIf
+from bubblescope.analysis.why.device_findings import lost
 from bubblescope.analysis.words import sentence
 from bubblescope.model.budget import Use
 from bubblescope.model.language import LANGUAGES
@@ -229,6 +230,15 @@ def test_what_only_the_first_step_loses_is_no_cost_of_every_step():
     )
     assert "leave that step out" in found["advice", "first_step"]
     assert ("advice", "host_after_sync") not in found
+
+
+def test_what_is_lost_outside_of_whole_steps_alone_is_told_without_evidence():
+    """As by devices of a pipeline whose launches are not in the trace, so that they have no tasks."""
+    spent = budget(run((0, "compute", 10 * MS, None), (None, "unlinked", 90 * MS, None)))
+    rows = [(OUTSIDE, "compute", None, 10 * MS), (OUTSIDE, "unlinked", "unexplained", 90 * MS)]
+    table = pl.DataFrame(rows, schema=["place", "use", "cause", "spent_ns"], orient="row")
+    found = [(one.role, one.key) for one in lost(spent, Losses(table, 1), stepped=True)]
+    assert found == [("verdict", "loss"), ("advice", "unlinked")]
 
 
 def test_launches_from_before_the_recording_are_not_put_down_to_loading():

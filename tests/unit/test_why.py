@@ -207,6 +207,17 @@ def test_no_schedule_is_advised_where_there_is_no_pipeline():
     assert Verdict.of(alone(*[1000] * 8), found.study).remedies == ()
 
 
+def test_where_nothing_is_idle_no_share_of_idle_time_is_named():
+    """One step takes longer than the others, and no device waits for it."""
+    found = Explanation.of(alone(*[1000] * 4, *[3000] * 4, *[1000] * 4)).findings
+    said = [sentence(one, "en") for one in found if one.role == "verdict"]
+    assert said[0] == (
+        "Ranks are never idle from the first forward to the last backward of a step."
+    )
+    assert said[1].endswith("shorter, though no rank is idle for it.")
+    assert not any("idle time" in text or "–" in text for text in said)
+
+
 @pytest.mark.parametrize(("gap", "advised"), [(53_000, False), (2_000_000, True)])
 def test_nothing_is_advised_about_a_cause_that_costs_next_to_nothing(gap, advised):
     found = Explanation.of(alone(*[100_000_000] * 2, gap=gap)).findings

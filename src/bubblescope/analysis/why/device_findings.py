@@ -155,6 +155,8 @@ def lost(budget: Budget, losses: Losses, *, stepped: bool) -> list[Finding]:
 def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
     """Return what shows a class of time to be lost, and the key of the advice about it."""
     of_use = budget.in_steps.details.filter(use=use.value)
+    if not of_use.height:  # all of it is in no whole step, as of a device without launches
+        return [], use.value
     said, advised = _once(budget, use, of_use)
     top = of_use.filter(pl.col("detail").is_not_null(), pl.col("then").is_null()).head(1)
     if top.height:
