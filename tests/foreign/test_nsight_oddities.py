@@ -485,6 +485,16 @@ def test_work_without_a_time_or_a_device_is_left_out(tmp_path, column):
     assert load(export, tmp_path).tasks["busy_ns"].to_list() == [40]
 
 
+def test_work_that_ends_before_it_starts_is_left_out_and_counted(tmp_path):
+    export = one_task()
+    export.process(7).kernel(2010, 2000, at=12)
+    export.process(7).kernel(9 * 86_400 * 10**9, 9 * 86_400 * 10**9 + 5, at=13)
+    timeline = load(export, tmp_path)
+    assert timeline.tasks["busy_ns"].to_list() == [40]
+    assert timeline.tasks["end_ns"].max() - timeline.tasks["start_ns"].min() < 2000
+    assert codes(timeline)["impossible-times"] == (2, 3)
+
+
 # Device work that does not say its process: old exports, and those that were cut down by hand
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
 from bubblescope.model.provenance import Notice
+
+if TYPE_CHECKING:
+    from bubblescope.sources.capture import Capture
 
 EPOCH_2000_NS: Final = 946_684_800 * 10**9
 _EPOCH_2200_NS: Final = 7_258_118_400 * 10**9
@@ -26,6 +30,23 @@ def possible(middle_ns: int) -> pl.Expr:
         & (pl.col("start_ns") >= low)
         & (pl.col("end_ns") <= high)
     )
+
+
+def without_impossible_work(capture: Capture) -> tuple[Capture, int]:
+    """Drop work of devices that ends before it starts, or lies days away from all other.
+
+    Returns:
+        The capture, and how many kernels, copies and fills were dropped.
+    """
+    if not capture.work.height:
+        return capture, 0
+    middle = int(capture.work["start_ns"].median())  # type: ignore[arg-type]  # a column of integers
+    sound = capture.work.select(possible(middle)).to_series()
+    if sound.all():
+        return capture, 0
+    kernels = None if capture.kernels is None else capture.kernels.filter(sound)
+    kept = msgspec.structs.replace(capture, work=capture.work.filter(sound), kernels=kernels)
+    return kept, capture.work.height - kept.work.height
 
 
 def impossible_times(lost: int, total: int, items: str, path: str) -> list[Notice]:
