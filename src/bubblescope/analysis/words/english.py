@@ -118,8 +118,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Ranks are never idle from the first forward to the last backward of a step."
     ),
     ("verdict", "not_idle"): (
-        "Without {cause} a step would be {saved_ns} ({saved_share}) shorter, though no rank is idle for "
-        "it."
+        "Without {cause} a step would be {saved_ns} ({saved_share}) shorter, though no rank is idle "
+        "for it."
     ),
     ("verdict", "inherent_unrated"): "All idle time of the ranks is inherent to {schedule}.",
     ("verdict", "causes_unrated"): (
