@@ -19,9 +19,9 @@ def missing_stages(tasks: pl.DataFrame) -> list[Notice]:
     """Return warnings that stages before the first or after the last that is here are missing.
 
     A device of the first stage then receives forwards or sends backwards, as all others do, and one
-    of the last sends forwards or receives backwards. Where ranks have several stages, nothing is said:
-    they pass results around. Transfers count that a device is known to have worked on: a call for them may
-    do nothing.
+    of the last sends forwards or receives backwards. Where ranks have several stages, nothing is
+    said: they pass results around. Transfers count that a device is known to have worked on: a call
+    for them may do nothing.
 
     Args:
         tasks: Frame with rank, kind, stage, peer and busy_ns, and with stages as far as they are known.
@@ -46,8 +46,8 @@ def missing_stages(tasks: pl.DataFrame) -> list[Notice]:
             of = units.listed("rank", ranks.to_list())
             text = (
                 f"the {end} stage that is here ({of}) exchanges results with one {beyond} it, which "
-                "has no trace: waiting for that one is not known as such, and the schedule may be another; "
-                "give the traces of all ranks"
+                "has no trace: waiting for that one is not known as such, and the schedule may be "
+                "another; give the traces of all ranks"
             )
             said.append(Notice("stages-missing", text, len(ranks)))
     return said
