@@ -22,7 +22,7 @@ from bubblescope.cli import cli
 from bubblescope.clocks import correction
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.language import LANGUAGES
-from bubblescope.model.provenance import Run
+from bubblescope.model.provenance import STEPS_DISAGREE, ClockReport, Notice, Run
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
@@ -296,7 +296,21 @@ def test_a_rank_that_hardly_differs_is_no_device_to_look_at():
 def test_ranks_without_a_common_clock_are_refused(tmp_path):
     timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
     apart = Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False))
-    with pytest.raises(TimelineError, match="share no clock"):
+    with pytest.raises(TimelineError, match="share no clock.*--clock solve tries to find one"):
+        Explanation.of(apart)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"clock": ClockReport("refused", 4, 2, 2, 0)},
+        {"warnings": (Notice(STEPS_DISAGREE, "steps of rank 1 do not overlap"),)},
+    ],
+)
+def test_nobody_is_told_to_solve_for_a_clock_where_that_was_tried_or_cannot_help(known):
+    timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
+    apart = Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False, **known))
+    with pytest.raises(TimelineError, match="which task waited for which; the warnings say why"):
         Explanation.of(apart)
 
 

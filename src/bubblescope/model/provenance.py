@@ -153,6 +153,9 @@ class RecordedStart(msgspec.Struct, frozen=True):
 INFERRED_PASSES: Final = "inferred-passes"
 """Code of the note that structure told passes that no name states, and what would have them stated."""
 
+STEPS_DISAGREE: Final = "steps-disagree"
+"""Code of the warning that ranks' clocks or numbers of steps are wrong, so that they do not compare."""
+
 ONE_STEP: Final = "no sign of a step boundary: all tasks taken as one step"
 """How the steps of a run were inferred of which nothing tells where one ends."""
 
