@@ -495,6 +495,16 @@ def test_work_that_ends_before_it_starts_is_left_out_and_counted(tmp_path):
     assert codes(timeline)["impossible-times"] == (2, 3)
 
 
+def test_work_that_is_there_again_counts_once(tmp_path):
+    export = one_task()
+    whole = load(export, tmp_path)
+    export.rows["CUPTI_ACTIVITY_KIND_KERNEL"] *= 3
+    timeline = load(export, tmp_path)
+    assert timeline.tasks.equals(whole.tasks)
+    assert timeline.budget.equals(whole.budget)
+    assert codes(timeline)["repeated-rows"] == (2, 3)
+
+
 # Device work that does not say its process: old exports, and those that were cut down by hand
 
 

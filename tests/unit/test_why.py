@@ -296,7 +296,7 @@ def test_a_rank_that_hardly_differs_is_no_device_to_look_at():
 def test_ranks_without_a_common_clock_are_refused(tmp_path):
     timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
     apart = Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False))
-    with pytest.raises(TimelineError, match="share no clock.*--clock solve tries to find one"):
+    with pytest.raises(TimelineError, match=r"share no clock.*--clock solve tries to find one"):
         Explanation.of(apart)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model.device_time import NONE
 from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
@@ -44,9 +45,42 @@ def without_impossible_work(capture: Capture) -> tuple[Capture, int]:
     sound = capture.work.select(possible(middle)).to_series()
     if sound.all():
         return capture, 0
-    kernels = None if capture.kernels is None else capture.kernels.filter(sound)
-    kept = msgspec.structs.replace(capture, work=capture.work.filter(sound), kernels=kernels)
-    return kept, capture.work.height - kept.work.height
+    return _of_work(capture, sound)
+
+
+def without_repeated_work(capture: Capture) -> tuple[Capture, int]:
+    """Drop work of devices that is there again: the same kernel of the same launch at the same time.
+
+    Returns:
+        The capture, and how many kernels, copies and fills were dropped.
+    """
+    # Hardly ever do two begin at the same nanosecond, so few rows are compared as a whole.
+    alike = capture.work["start_ns"].is_duplicated()
+    if not alike.any():
+        return capture, 0
+    rows = capture.work.with_row_index("row").filter(alike & (capture.work["correlation"] != NONE))
+    first = rows.unique(capture.work.columns, keep="first")["row"]
+    again = rows.filter(~pl.col("row").is_in(first.implode()))["row"]
+    row = pl.int_range(capture.work.height, eager=True)
+    return _of_work(capture, ~row.is_in(again.implode()))
+
+
+def _of_work(capture: Capture, kept: pl.Series) -> tuple[Capture, int]:
+    """Return a capture of some of its work, and how much of it is left out."""
+    work = capture.work.filter(kept)
+    kernels = None if capture.kernels is None else capture.kernels.filter(kept)
+    return (
+        msgspec.structs.replace(capture, work=work, kernels=kernels),
+        capture.work.height - work.height,
+    )
+
+
+def repeated_work(lost: int, total: int, path: str) -> list[Notice]:
+    """Return the note that work of devices is in a trace more than once, if any is."""
+    if not lost:
+        return []
+    text = f"of {path}, some kernels, copies and fills are there again ({lost:,}); one of each was kept"
+    return [Notice("repeated-rows", text, lost, total)]
 
 
 def impossible_times(lost: int, total: int, items: str, path: str) -> list[Notice]:

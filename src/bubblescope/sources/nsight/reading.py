@@ -19,7 +19,12 @@ from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import ParquetTables, SqliteExport
 from bubblescope.sources.nsight.tool_names import REPORTS
 from bubblescope.sources.parallel import read_each
-from bubblescope.sources.plausibility import impossible_times, without_impossible_work
+from bubblescope.sources.plausibility import (
+    impossible_times,
+    repeated_work,
+    without_impossible_work,
+    without_repeated_work,
+)
 from bubblescope.sources.process_exports import Maker, Makings, chosen_of, no_tasks, one_run
 
 if TYPE_CHECKING:
@@ -132,7 +137,11 @@ class _Reader(msgspec.Struct, frozen=True):
         export, capture, clues = self._read(path, progress)
         total = capture.work.height
         capture, lost = without_impossible_work(capture)
-        dropped = impossible_times(lost, total, "kernels, copies and fills", str(path))
+        capture, again = without_repeated_work(capture)
+        dropped = [
+            *impossible_times(lost, total, "kernels, copies and fills", str(path)),
+            *repeated_work(again, total, str(path)),
+        ]
         return export, self.maker.make(capture, clues), dropped
 
     def _read(self, path: Path, progress: Progress) -> tuple[NsightExport, Capture, Clues]:
