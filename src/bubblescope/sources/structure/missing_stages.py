@@ -24,8 +24,11 @@ def missing_stages(tasks: pl.DataFrame) -> list[Notice]:
     for them may do nothing.
 
     Args:
-        tasks: Frame with rank, kind, stage, peer and busy_ns, and with stages as far as they are known.
+        tasks: Frame with rank, kind and stage, as far as it is known, and, where the source knows them,
+            peer and busy_ns.
     """
+    if not {"peer", "busy_ns"}.issubset(tasks.columns):
+        return []
     stages = (
         tasks.filter(pl.col("kind").is_in(_PASSES))
         .group_by("rank")
