@@ -495,6 +495,14 @@ def test_work_that_ends_before_it_starts_is_left_out_and_counted(tmp_path):
     assert codes(timeline)["impossible-times"] == (2, 3)
 
 
+def test_devices_whose_process_marks_nothing_are_said_to_be_left_out(tmp_path):
+    export = one_task()
+    export.process(8).kernel(2000, 2010, at=12)
+    timeline = load(export, tmp_path)
+    assert timeline.ranks.height == 1
+    assert codes(timeline)["devices-without-tasks"] == (1, 2)
+
+
 def test_work_that_is_there_again_counts_once(tmp_path):
     export = one_task()
     whole = load(export, tmp_path)
