@@ -220,6 +220,34 @@ def test_ranges_without_work_are_no_tasks(tmp_path):
     assert {"ranges-without-work", "no-device-work"} <= set(codes(timeline))
 
 
+def test_work_of_unknown_launches_is_in_no_step_though_there_are_some(tmp_path):
+    trace = Trace()
+    for number, start in enumerate((100, 200)):
+        trace.range(f"ProfilerStep#{number}", start, start + 100)
+        trace.kernel(start + 10, start + 20, at=None)
+
+    timeline = load(trace.text(), tmp_path)
+
+    assert timeline.tasks["step"].to_list() == [None]
+    assert "one task is all that it did" in timeline.run.inferred["kind"]
+
+
+def test_kernels_that_are_there_again_count_once(tmp_path):
+    trace = one_task()
+    trace.kernel(5000, 5100, at=None)  # another one, which has no launch
+    events = trace.events
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    path = trace.write(tmp_path / "rank0.json")
+    trace.events += kernels[:1]
+    twice = trace.write(tmp_path / "again.json")
+
+    whole, found = (sources.load(one, activities=True) for one in (path, twice))
+
+    assert found.activities.height == whole.activities.height == 2
+    assert found.tasks.equals(whole.tasks)
+    assert "are there again (1); one of each" in codes(found)["repeated-rows"].message
+
+
 def test_two_traces_of_one_rank_are_refused(tmp_path):
     for name in ("a.json", "b.json"):
         one_task().write(tmp_path / name)

@@ -485,6 +485,34 @@ def test_work_without_a_time_or_a_device_is_left_out(tmp_path, column):
     assert load(export, tmp_path).tasks["busy_ns"].to_list() == [40]
 
 
+def test_work_that_ends_before_it_starts_is_left_out_and_counted(tmp_path):
+    export = one_task()
+    export.process(7).kernel(2010, 2000, at=12)
+    export.process(7).kernel(9 * 86_400 * 10**9, 9 * 86_400 * 10**9 + 5, at=13)
+    timeline = load(export, tmp_path)
+    assert timeline.tasks["busy_ns"].to_list() == [40]
+    assert timeline.tasks["end_ns"].max() - timeline.tasks["start_ns"].min() < 2000
+    assert codes(timeline)["impossible-times"] == (2, 3)
+
+
+def test_devices_whose_process_marks_nothing_are_said_to_be_left_out(tmp_path):
+    export = one_task()
+    export.process(8).kernel(2000, 2010, at=12)
+    timeline = load(export, tmp_path)
+    assert timeline.ranks.height == 1
+    assert codes(timeline)["devices-without-tasks"] == (1, 2)
+
+
+def test_work_that_is_there_again_counts_once(tmp_path):
+    export = one_task()
+    whole = load(export, tmp_path)
+    export.rows["CUPTI_ACTIVITY_KIND_KERNEL"] *= 3
+    timeline = load(export, tmp_path)
+    assert timeline.tasks.equals(whole.tasks)
+    assert timeline.budget.equals(whole.budget)
+    assert codes(timeline)["repeated-rows"] == (2, 3)
+
+
 # Device work that does not say its process: old exports, and those that were cut down by hand
 
 

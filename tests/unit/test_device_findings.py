@@ -11,8 +11,9 @@ from rich.console import Console
 
 from bubblescope import Timeline
 from bubblescope.analysis.device_budget import Spent, budget, budget_of
-from bubblescope.analysis.losses import Lost, losses, losses_of
+from bubblescope.analysis.losses import OUTSIDE, Losses, Lost, losses, losses_of
 from bubblescope.analysis.whatif_device import DeviceWhatIf
+from bubblescope.analysis.why.device_findings import lost
 from bubblescope.analysis.words import sentence
 from bubblescope.model.budget import Use
 from bubblescope.model.language import LANGUAGES
@@ -144,6 +145,19 @@ def test_of_a_recording_without_steps_nothing_is_said_of_a_step():
     assert "30.00 ms a step and rank (75.00 %), in the step." in shown(Explanation.of(one))
 
 
+def test_what_came_before_all_that_was_taken_as_one_step_is_of_the_recording_too():
+    step = [(0, "host_python", 30 * MS, None), (0, "compute", 10 * MS, None)]
+    found = run((None, "compute", 60 * MS, None), *step, goes_on=[0])
+    taken = found.with_run(Run(inferred={"step": ONE_STEP}))
+    text = shown(Explanation.of(taken))
+    assert "devices idle 30.0 %" in text
+    assert "in Python: 30.00 ms of a rank's recording (30.00 %)." in text
+    assert "a step" not in text
+    assert "in the steps" not in text
+    # What-ifs are of as much.
+    assert DeviceWhatIf(taken).without("host_python").predicted_ns == 70 * MS
+
+
 def shown(found: Explanation) -> str:
     console = Console(width=400, file=io.StringIO())
     console.print(found)
@@ -216,6 +230,22 @@ def test_what_only_the_first_step_loses_is_no_cost_of_every_step():
     )
     assert "leave that step out" in found["advice", "first_step"]
     assert ("advice", "host_after_sync") not in found
+
+
+def test_what_is_lost_outside_of_whole_steps_alone_is_told_without_evidence():
+    """As by devices of a pipeline whose launches are not in the trace, so that they have no tasks."""
+    spent = budget(run((0, "compute", 10 * MS, None), (None, "unlinked", 90 * MS, None)))
+    rows = [(OUTSIDE, "compute", None, 10 * MS), (OUTSIDE, "unlinked", "unexplained", 90 * MS)]
+    table = pl.DataFrame(rows, schema=["place", "use", "cause", "spent_ns"], orient="row")
+    found = [(one.role, one.key) for one in lost(spent, Losses(table, 1), stepped=True)]
+    assert found == [("verdict", "loss"), ("advice", "unlinked")]
+
+
+def test_launches_from_before_the_recording_are_not_put_down_to_loading():
+    found = losing(90, 1, 0, 1, 1, use="unlinked")
+    assert "is in step 0, the first of the trace" in found["evidence", "first_step"]
+    assert ("advice", "unlinked") in found
+    assert ("advice", "first_step") not in found
 
 
 @pytest.mark.parametrize("each", [(20, 10, 10, 10), (1, 90, 1, 1), (90, 10)])

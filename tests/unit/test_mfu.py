@@ -388,12 +388,18 @@ def test_peaks_are_dense_rates_of_the_hardware(name, units, giga, each):
     [  # multiprocessors, boost clock, FP32 operations of one in a cycle
         ("NVIDIA H100 80GB HBM3", 132, 1.98, 256),
         ("NVIDIA A100-SXM4-80GB", 108, 1.41, 128),
+        ("NVIDIA H100 NVL", 132, 1.785, 256),
+        ("NVIDIA L4", 58, 2.04, 256),
+        ("NVIDIA A10", 72, 1.695, 256),
         ("NVIDIA L40S", 142, 2.52, 256),
         ("NVIDIA L40", 142, 2.49, 256),
         ("NVIDIA A40", 84, 1.74, 256),
         ("Tesla V100-SXM2-32GB", 80, 1.53, 128),
         ("Tesla V100-PCIE-32GB", 80, 1.38, 128),
         ("Tesla T4", 40, 1.59, 128),
+        ("AMD Instinct MI300X", 304, 2.1, 256),
+        ("AMD Instinct MI250X", 110, 1.7, 256),
+        ("AMD Instinct MI210", 104, 1.7, 256),
     ],
 )
 def test_peaks_of_fp32_are_rates_of_the_hardware(name, units, giga, each):
@@ -408,7 +414,8 @@ def test_peaks_of_fp32_are_rates_of_the_hardware(name, units, giga, each):
 def test_a_peak_of_another_precision_is_none():
     assert peak_flops("Tesla T4", "BF16") is None
     assert peak_flops("Tesla T4", "FP16") == peak_flops("Tesla T4")
-    assert peak_flops("AMD Instinct MI300X", "FP32") is None
+    assert peak_flops("AMD Instinct MI355X", "FP32") is None
+    assert peak_flops("NVIDIA GB200", "FP32").exact == 80e12
     assert peak_flops("H100", "FP32") is None
 
 

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from bubblescope.sources import numbering
+from bubblescope.sources.structure.missing_stages import missing_stages
 
 MARKERS = {
     "rank": pl.Int32,
@@ -437,3 +438,41 @@ def test_a_rank_holds_the_stages_that_its_tasks_are_of_and_without_tasks_it_is_k
     tasks = pl.DataFrame({"rank": [0, 0, 0, 1], "stage": [3, 0, 3, None]})
     found = numbering.with_stages(ranks, tasks.cast({"stage": pl.Int32}))
     assert found.sort("rank")["stages"].to_list() == [[0, 3], [], None]
+
+
+def exchanging(*stages: int, peer: int | None = None, busy_ns: int | None = 5) -> pl.DataFrame:
+    """Return tasks of some stages of a pipeline of four: a forward and its transfers."""
+    rows = []
+    for rank, stage in enumerate(stages):
+        rows.append((rank, "forward", stage, None, 100))
+        for kind, has in (
+            ("recv_forward", stage > 0),
+            ("send_forward", stage < 3),
+            ("recv_backward", stage < 3),
+            ("send_backward", stage > 0),
+        ):
+            rows += [(rank, kind, None, peer, busy_ns)] * has
+    names = ["rank", "kind", "stage", "peer", "busy_ns"]
+    return pl.DataFrame(rows, schema=names, orient="row", schema_overrides={"peer": pl.Int32})
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        ([0, 1, 2, 3], []),
+        ([0, 1, 2], ["the last stage that is here (rank 2) exchanges results with one after it"]),
+        ([1, 2, 3], ["the first stage that is here (rank 0) exchanges results with one before it"]),
+        ([1, 2], ["the first stage", "the last stage"]),
+        ([1, 1], []),  # which one it is may be unknown
+    ],
+)
+def test_stages_without_a_trace_are_told_by_what_passes_to_them(stages, said):
+    found = [notice.message for notice in missing_stages(exchanging(*stages))]
+    assert len(found) == len(said)
+    assert all(message.startswith(begin) for message, begin in zip(found, said, strict=True))
+
+
+def test_transfers_to_ranks_that_are_here_or_that_no_device_made_tell_of_no_other():
+    assert missing_stages(exchanging(1, 2, peer=1)) == []
+    assert missing_stages(exchanging(1, 2, peer=7)) != []
+    assert missing_stages(exchanging(1, 2, busy_ns=None)) == []

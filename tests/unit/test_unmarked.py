@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import polars as pl
 import pytest
 
 from bubblescope.analysis.schedule.recognise import recognise
-from bubblescope.model.errors import NamesError
+from bubblescope.analysis.standard_questions import Questions
+from bubblescope.analysis.verdict import Verdict
+from bubblescope.analysis.whatif import Predictions
+from bubblescope.model.errors import NamesError, TimelineError
 from bubblescope.model.timeline import Timeline
 from bubblescope.names.parser import NameParser
 from bubblescope.render.html.packing import arranged, task_columns
+from bubblescope.render.text.report import Report
+from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
 from bubblescope.sources import numbering
@@ -377,6 +383,36 @@ def test_stages_in_the_wrong_order_are_not_believed():
     believed, reason = with_believable_stages(tasks)
     assert believed["stage"].null_count() == tasks.height
     assert "back in time" in reason
+
+
+def test_where_ranks_never_run_a_step_at_once_it_is_not_stages_that_are_wrong():
+    """A rank whose clock is off: ranks are not compared (`sources.step_agreement`), but keep stages."""
+    tasks = placed("1f1b")
+    span = int(tasks["end_ns"].max() - tasks["start_ns"].min())
+    off = pl.when(rank=3).then(2 * span).otherwise(0)
+    shifted = tasks.with_columns(pl.col("start_ns", "end_ns") + off)
+    believed, reason = with_believable_stages(shifted)
+    assert reason is None
+    assert believed["stage"].to_list() == tasks["stage"].to_list()
+
+
+def test_without_stages_it_is_not_said_which_task_waited_for_which():
+    left = placed("1f1b").filter(pl.col("rank") != 1)
+    _, how = with_believable_stages(left)
+    whole = ran("1f1b", 4, 8, steps=3)
+    run = whole.with_run(msgspec.structs.replace(whole.run, inferred={"stage": how}))
+    with pytest.raises(
+        TimelineError, match=r"stages the ranks run is unknown \(the traces of ranks in"
+    ):
+        Explanation.of(run)
+    with pytest.raises(TimelineError, match="which task waited for which"):
+        Predictions.of(run)
+    found = Report.of(run)
+    assert found.ledger is None
+    assert found.to_dict()["why"] is None
+    assert found.wall is not None
+    assert not Questions(run, found.study).possible
+    assert Verdict.of(run, found.study).remedies == ()
 
 
 def test_the_confidence_of_a_schedule_is_never_more_than_that_of_its_passes():

@@ -351,9 +351,9 @@ T4 = "Tesla T4"
             "operators multiply mostly in BF16, whose peak is not known",
         ),
         (
-            "AMD Instinct MI300X",
+            "AMD Instinct MI355X",
             "float",
-            1307.4,
+            2516.6,
             "BF16 and FP16",
             "mostly in FP32, whose peak is not",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -25,6 +26,7 @@ from bubblescope.cli import cli
 from bubblescope.facade import Trace
 from bubblescope.model.budget import HOST, Use
 from bubblescope.model.errors import ScheduleError, TimelineError
+from bubblescope.model.provenance import ONE_STEP
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.schedules import generate
 from injected import LENGTHS_NS, Fault, Job
@@ -175,6 +177,15 @@ def test_without_steps_it_is_about_the_whole_capture():
     run = DeviceWhatIf(devices((0, None, {"compute": 60, "host_python": 40})))
     assert (run.step_ns, run.span) == (100, "capture")
     assert run.host_never_late().predicted_ns == 60
+
+
+def test_what_came_before_all_that_was_taken_as_one_step_is_of_the_same_capture():
+    run = devices((0, None, {"compute": 10}), (0, 0, {"compute": 60, "host_python": 40}))
+    guessed = DeviceWhatIf(
+        run.with_run(msgspec.structs.replace(run.run, inferred={"step": ONE_STEP}))
+    )
+    assert (guessed.step_ns, guessed.span) == (110, "capture")
+    assert guessed.host_never_late().predicted_ns == 70
 
 
 def test_devices_that_wait_for_each_other_have_a_range():

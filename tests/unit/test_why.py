@@ -22,7 +22,7 @@ from bubblescope.cli import cli
 from bubblescope.clocks import correction
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.language import LANGUAGES
-from bubblescope.model.provenance import Run
+from bubblescope.model.provenance import STEPS_DISAGREE, ClockReport, Notice, Run
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
@@ -207,6 +207,17 @@ def test_no_schedule_is_advised_where_there_is_no_pipeline():
     assert Verdict.of(alone(*[1000] * 8), found.study).remedies == ()
 
 
+def test_where_nothing_is_idle_no_share_of_idle_time_is_named():
+    """One step takes longer than the others, and no device waits for it."""
+    found = Explanation.of(alone(*[1000] * 4, *[3000] * 4, *[1000] * 4)).findings
+    said = [sentence(one, "en") for one in found if one.role == "verdict"]
+    assert said[0] == (
+        "Ranks are never idle from the first forward to the last backward of a step."
+    )
+    assert said[1].endswith("shorter, though no rank is idle for it.")
+    assert not any("idle time" in text or "–" in text for text in said)
+
+
 @pytest.mark.parametrize(("gap", "advised"), [(53_000, False), (2_000_000, True)])
 def test_nothing_is_advised_about_a_cause_that_costs_next_to_nothing(gap, advised):
     found = Explanation.of(alone(*[100_000_000] * 2, gap=gap)).findings
@@ -313,7 +324,21 @@ def test_a_rank_that_hardly_differs_is_no_device_to_look_at():
 def test_ranks_without_a_common_clock_are_refused(tmp_path):
     timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
     apart = Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False))
-    with pytest.raises(TimelineError, match="share no clock"):
+    with pytest.raises(TimelineError, match=r"share no clock.*--clock solve tries to find one"):
+        Explanation.of(apart)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"clock": ClockReport("refused", 4, 2, 2, 0)},
+        {"warnings": (Notice(STEPS_DISAGREE, "steps of rank 1 do not overlap"),)},
+    ],
+)
+def test_nobody_is_told_to_solve_for_a_clock_where_that_was_tried_or_cannot_help(known):
+    timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
+    apart = Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False, **known))
+    with pytest.raises(TimelineError, match="which task waited for which; the warnings say why"):
         Explanation.of(apart)
 
 

@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.analysis.arrivals import arrivals, over_steps
+from bubblescope.analysis.step_lengths import is_one_step
 from bubblescope.model import intervals
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, WHOLE_GRAPH, Use
 from bubblescope.model.ordering import in_order
@@ -234,7 +235,7 @@ class Spent(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, timeline: Timeline) -> Self:
         """Sum up a timeline's budget."""
-        table, spent = with_ended(timeline.budget, timeline.step_times), pl.col("spent_ns").sum()
+        table, spent = with_ended(timeline.budget, timeline), pl.col("spent_ns").sum()
         graphs = (pl.col("use") == Use.COMPUTE.value) & (pl.col("detail") == WHOLE_GRAPH)
         started = timeline.step_times.filter(pl.col("open")).select("rank", "step").rows()
         return cls(
@@ -267,16 +268,21 @@ class Spent(msgspec.Struct, frozen=True):
         )
 
 
-def with_ended(table: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def with_ended(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
     """Return a budget with ended: whether the end of the step was recorded; null of what is in none.
 
-    It is that of all ranks: they wait for each other, so what-ifs are of no other steps either.
+    It is that of all ranks: they wait for each other, so what-ifs are of no other steps either. Where
+    nothing tells a step, all of the recording is in one, what came before its first task as well.
 
     Args:
         table: As `Timeline.budget`.
-        steps: As `Timeline.step_times`.
+        timeline: The run.
     """
-    unfinished = steps.filter("open").select("step", ended=pl.lit(value=False)).unique()
+    if is_one_step(timeline.run):
+        return table.with_columns(ended=pl.lit(value=False))
+    unfinished = (
+        timeline.step_times.filter("open").select("step", ended=pl.lit(value=False)).unique()
+    )
     ended = pl.when(pl.col("step").is_not_null()).then(pl.col("ended").fill_null(value=True))
     found = table.join(unfinished, on="step", how="left", maintain_order="left")
     return found.with_columns(ended=ended)

@@ -126,7 +126,7 @@ class Lost(NamedTuple):
         budget = _counted(timeline.budget)
         bubbles, idle, none = (pl.DataFrame(schema=_SCHEMA).select(names) for names in _SUMS)
         if gaps is None:
-            stepped = with_ended(budget, timeline.step_times)
+            stepped = with_ended(budget, timeline)
             table = _with_causes(stepped, WHOLE).with_columns(stepped["ended"])
             devices = stepped.select("rank", "step", "ended").unique()
             return cls(_sums(table, "ended"), bubbles, idle, none, devices)

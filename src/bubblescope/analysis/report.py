@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.efficiency import Efficiency, Workload
+    from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.picture_data import Pictured
     from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.analysis.rates import BubbleRates
@@ -135,6 +136,11 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         """What the devices did, where that is what it is about; None of what may be a pipeline."""
         return None if self.study.pipelined else self.budget
 
+    @property
+    def ledger(self) -> Ledger | None:
+        """Why ranks were in no task; None where it is not known which task waited for which."""
+        return None if self.timeline.run.unplaced is not None else self.study.ledger
+
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step."""
         return [pictured(self.timeline, max_steps=1)] if len(self.timeline) else []
@@ -204,7 +210,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         }
 
     def _why_dict(self) -> dict[str, Any] | None:
-        ledger = self.study.ledger
+        ledger = self.ledger
         if ledger is None or self.devices is not None:
             return None
         return {

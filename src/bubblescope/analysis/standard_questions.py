@@ -79,7 +79,8 @@ class Questions:
     @property
     def possible(self) -> bool:
         """Whether the run can be asked anything."""
-        return bool(self._timeline.budget.height) or self._known.ledger is not None
+        waits = self._known.ledger is not None and self._timeline.run.unplaced is None
+        return bool(self._timeline.budget.height) or waits
 
     @cached_property
     def run(self) -> WhatIf | DeviceWhatIf:

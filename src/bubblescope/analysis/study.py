@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,6 +15,7 @@ from bubblescope.analysis.schedule.recognise import Recognition, recognise
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.memory import give_back
 from bubblescope.model.progress import SILENT
+from bubblescope.model.provenance import STEPS_DISAGREE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,8 +102,14 @@ def ledger_of(known: Study, timeline: Timeline) -> Ledger:
     """Return a run's ledger, for what cannot be answered without one.
 
     Raises:
-        TimelineError: The run has no pipeline tasks, or its ranks share no clock.
+        TimelineError: The run has no pipeline tasks, or its ranks share no clock, or it is not known
+            which stages they run.
     """
+    if (why := timeline.run.unplaced) is not None:
+        raise TimelineError(
+            f"which stages the ranks run is unknown ({why}), and so is which task waited for which; "
+            "give the traces of all ranks, or have the job's passes marked (`bubblescope record`)"
+        )
     if known.ledger is not None:
         return known.ledger
     if timeline.run.common_clock:
@@ -111,8 +118,12 @@ def ledger_of(known: Study, timeline: Timeline) -> Ledger:
             "time to explain; if ranges of theirs are forwards or backwards (`bubblescope names` lists "
             "them), describe them with --names"
         )
-    raise TimelineError(
-        "the ranks share no clock, so it is unknown which task waited for which; --clock solve "
-        "tries to find "
-        "one"
-    )
+    solved = timeline.run.clock is not None
+    if solved or any(one.code == STEPS_DISAGREE for one in timeline.run.warnings):
+        raise TimelineError(
+            f"{_NO_CLOCK}; the warnings say why: give the traces of all ranks, on one clock"
+        )
+    raise TimelineError(f"{_NO_CLOCK}; --clock solve tries to find one")
+
+
+_NO_CLOCK: Final = "the ranks share no clock, so it is unknown which task waited for which"

@@ -138,6 +138,8 @@ class DeviceWhatIf:
             budget = budget.join(known, on=place, how="semi", maintain_order="left")
         else:
             self.open = False
+            # What came before all that was taken as one step is of the same capture.
+            budget = budget.with_columns(step=pl.lit(None, budget.schema["step"]))
         self._budget = budget
         self._steps = budget.group_by(_PLACE).agg(length_ns=pl.col("spent_ns").sum())
         self._coupled = self._steps.n_unique(_DEVICE) > 1

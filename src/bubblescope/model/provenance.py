@@ -153,8 +153,15 @@ class RecordedStart(msgspec.Struct, frozen=True):
 INFERRED_PASSES: Final = "inferred-passes"
 """Code of the note that structure told passes that no name states, and what would have them stated."""
 
+STEPS_DISAGREE: Final = "steps-disagree"
+"""Code of the warning that ranks' clocks or numbers of steps are wrong, so that they do not compare."""
+
 ONE_STEP: Final = "no sign of a step boundary: all tasks taken as one step"
 """How the steps of a run were inferred of which nothing tells where one ends."""
+
+
+_UNKNOWN: Final = "unknown: "
+"""What stands before why stages are not known, where passes were inferred, in `Run.inferred`."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -197,6 +204,15 @@ class Run(msgspec.Struct, frozen=True):
     def options(self) -> set[str]:
         """Options of profilers that some trace shows to have been on; see `Contents`."""
         return {option for content in self.contents for option in content.options}
+
+    @property
+    def unplaced(self) -> str | None:
+        """Why it is not known which stages run the passes that were inferred; None if it is.
+
+        Then it is not known either which task waited for which.
+        """
+        how = self.inferred.get("stage", "")
+        return how.removeprefix(_UNKNOWN) if how.startswith(_UNKNOWN) else None
 
     def noted(self, *notices: Notice) -> Run:
         """Return the same with more notes."""

@@ -13,7 +13,7 @@ from bubblescope.model.provenance import Contents, Notice, Origin, Run
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline, task_columns
 from bubblescope.model.timing import TIMED_DTYPE
 from bubblescope.sources import numbering
-from bubblescope.sources.inventory import missing_ranks
+from bubblescope.sources.inventory import missing_ranks, ranks_without_passes
 from bubblescope.sources.separate_runs import refuse_separate_runs
 from bubblescope.sources.steps import in_steps
 from bubblescope.sources.structure.unmarked import unmarked
@@ -117,6 +117,7 @@ def assembled(
         found, run = found | more, run.warned(*warned)
         ranks = numbering.with_stages(ranks, tasks)
     run = msgspec.structs.replace(run, inferred=found)
+    run = run.warned(*ranks_without_passes(tasks, ranks["rank"].to_list()))
     if spent is not None:
         beside |= in_steps(spent, tasks, executed)
     try:

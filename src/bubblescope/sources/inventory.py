@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bubblescope.model import units
+from bubblescope.model.kinds import COMPUTE_KINDS
 from bubblescope.model.provenance import NameShape, Notice
 
 if TYPE_CHECKING:
@@ -81,6 +83,25 @@ def missing_ranks(found: Collection[int], world: int | None) -> list[Notice]:
     which = ", ".join(map(str, first)) + (", ..." if count > len(first) else "")
     text = f"{count} of {world} ranks have no trace here ({which}); rates over all ranks leave them out"
     return [Notice("missing-ranks", text, count, world)]
+
+
+def ranks_without_passes(tasks: pl.DataFrame, ranks: Collection[int]) -> list[Notice]:
+    """Return a warning if some ranks have no forward or backward, though others have.
+
+    Args:
+        tasks: Frame with rank and kind.
+        ranks: Ranks that there are traces of.
+    """
+    passes = tasks.filter(pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]))
+    having = set(passes["rank"].unique())
+    lacking = sorted({*ranks} - having)
+    if not having or not lacking:
+        return []
+    text = (
+        f"{units.listed('rank', lacking)}: no forward or backward is known, though others have some, "
+        "so it is not known when others waited for what ran there; trace and mark all ranks alike"
+    )
+    return [Notice("ranks-without-passes", text, len(lacking), len(ranks))]
 
 
 def absent(found: Collection[int], world: int, most: int) -> tuple[list[int], int]:

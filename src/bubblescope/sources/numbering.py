@@ -20,6 +20,7 @@ from bubblescope.sources.structure.common_steps import (
     without_messages,
 )
 from bubblescope.sources.structure.inferred_names_file import corrected
+from bubblescope.sources.structure.missing_stages import missing_stages
 from bubblescope.sources.structure.peers import place_of_pass, stages_of_peers
 from bubblescope.sources.structure.replicas import with_stages_of_replicas
 from bubblescope.sources.structure.stage_credibility import with_believable_stages
@@ -87,6 +88,7 @@ def number(
         tasks, how_stage = with_stages_of_replicas(tasks, number_stages)
     how_stage = how_stage or how_plan
     tasks = with_pass_names(_number_chunks(corrected(tasks, passes or {})))
+    notices += missing_stages(tasks)
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
+from bubblescope.model.device_time import NONE
 from bubblescope.model.provenance import Notice
+
+if TYPE_CHECKING:
+    from bubblescope.sources.capture import Capture
 
 EPOCH_2000_NS: Final = 946_684_800 * 10**9
 _EPOCH_2200_NS: Final = 7_258_118_400 * 10**9
@@ -26,6 +31,56 @@ def possible(middle_ns: int) -> pl.Expr:
         & (pl.col("start_ns") >= low)
         & (pl.col("end_ns") <= high)
     )
+
+
+def without_impossible_work(capture: Capture) -> tuple[Capture, int]:
+    """Drop work of devices that ends before it starts, or lies days away from all other.
+
+    Returns:
+        The capture, and how many kernels, copies and fills were dropped.
+    """
+    if not capture.work.height:
+        return capture, 0
+    middle = int(capture.work["start_ns"].median())  # type: ignore[arg-type]  # a column of integers
+    sound = capture.work.select(possible(middle)).to_series()
+    if sound.all():
+        return capture, 0
+    return _of_work(capture, sound)
+
+
+def without_repeated_work(capture: Capture) -> tuple[Capture, int]:
+    """Drop work of devices that is there again: the same kernel of the same launch at the same time.
+
+    Returns:
+        The capture, and how many kernels, copies and fills were dropped.
+    """
+    # Hardly ever do two begin at the same nanosecond, so few rows are compared as a whole.
+    alike = capture.work["start_ns"].is_duplicated()
+    if not alike.any():
+        return capture, 0
+    rows = capture.work.with_row_index("row").filter(alike & (capture.work["correlation"] != NONE))
+    first = rows.unique(capture.work.columns, keep="first")["row"]
+    again = rows.filter(~pl.col("row").is_in(first.implode()))["row"]
+    row = pl.int_range(capture.work.height, eager=True)
+    return _of_work(capture, ~row.is_in(again.implode()))
+
+
+def _of_work(capture: Capture, kept: pl.Series) -> tuple[Capture, int]:
+    """Return a capture of some of its work, and how much of it is left out."""
+    work = capture.work.filter(kept)
+    kernels = None if capture.kernels is None else capture.kernels.filter(kept)
+    return (
+        msgspec.structs.replace(capture, work=work, kernels=kernels),
+        capture.work.height - work.height,
+    )
+
+
+def repeated_work(lost: int, total: int, path: str) -> list[Notice]:
+    """Return the note that work of devices is in a trace more than once, if any is."""
+    if not lost:
+        return []
+    text = f"of {path}, some kernels, copies and fills are there again ({lost:,}); one of each was kept"
+    return [Notice("repeated-rows", text, lost, total)]
 
 
 def impossible_times(lost: int, total: int, items: str, path: str) -> list[Notice]:

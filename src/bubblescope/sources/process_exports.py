@@ -275,7 +275,7 @@ def one_run(
         _named(ranks, exports).select(
             "rank", "host", "device", "device_name", "stages", process="pid"
         ),
-        notices=(*notices, *losses(projections, work)),
+        notices=(*notices, *losses(projections, work), *_without_tasks(exports, tasks)),
         contents=(held for export in exports for held in _contents(export, names)),
         nothing=nothing,
         number=lambda tasks: numbering.number(
@@ -296,6 +296,29 @@ def one_run(
         timed=DEVICE,
         **declared,
     )
+
+
+def _without_tasks(exports: Sequence[Export], tasks: pl.DataFrame) -> list[Notice]:
+    """Return a warning if devices ran kernels, and no task is known of them, though it is of others."""
+    if not tasks.height:
+        return []
+    worked = pl.concat(
+        export.counts.drop_nulls("device")
+        .filter(pl.col("process") != UNKNOWN, pl.col("what") == "kernels")
+        .select(pl.lit(index, pl.Int32).alias("export"), "process", "device")
+        .unique()
+        for index, export in enumerate(exports)
+    )
+    lacking = worked.join(tasks, on=_PLACE, how="anti").sort(_PLACE)
+    if not lacking.height:
+        return []
+    index, process, device = lacking.row(0)
+    text = (
+        f"{lacking.height} of {worked.height} devices ran kernels that no known range launched (device "
+        f"{device} of process {pid(process)} on {exports[index].host} is the first): they are left "
+        "out, and it is not known when others waited for them; trace and mark all processes alike"
+    )
+    return [Notice("devices-without-tasks", text, lacking.height, worked.height)]
 
 
 def _inferred(made: Sequence[Made]) -> dict[str, str]:

@@ -17,7 +17,7 @@ import polars as pl
 from bubblescope.model import units
 from bubblescope.model.extents import extremes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
-from bubblescope.model.provenance import Notice
+from bubblescope.model.provenance import STEPS_DISAGREE, Notice
 from bubblescope.model.timeline import Timeline
 from bubblescope.model.timeline_tables import PIPELINE
 
@@ -58,7 +58,7 @@ def agreed(timeline: Timeline) -> Timeline:
             "other ranks of their pipeline: either clocks or numbers are wrong, so ranks are not "
             "compared"
         )
-        run = timeline.run.warned(Notice("steps-disagree", text, len(doubtful)))
+        run = timeline.run.warned(Notice(STEPS_DISAGREE, text, len(doubtful)))
         timeline = timeline.with_run(msgspec.structs.replace(run, common_clock=False))
     if not changed:
         return timeline

@@ -109,7 +109,8 @@ def tell(
     if on_device:
         projection, blank = with_whole_devices(told, projection, names, of_process)
     if blank:
-        what = "a step" if any(one.ranges.height for one in steps) else "all that it did"
+        placed = projection.tasks["step"].is_not_null().any()
+        what = "a step" if placed else "all that it did"
         ways.setdefault("kind", {})[_HOW_DEVICE.format(what)] = None
     return Untold(told, projection, {field: "; ".join(how) for field, how in ways.items()}, blank)
 

@@ -55,6 +55,9 @@ def peak_flops(device_name: str, precision: str | None = None) -> Peak | None:
 
 _BOTH: Final = "BF16 and FP16"
 _HALF: Final = "FP16"
+_NVL: Final = "NVIDIA H100 and H200 data sheets, column NVL: {} TFLOPS with sparsity"
+_MI250X: Final = "AMD Instinct MI250X data sheet: {} TFLOPS of two dies, each a device of its own"
+_MI210: Final = "AMD Instinct MI210 data sheet"
 _HOPPER: Final = "NVIDIA H100 Tensor Core GPU Architecture white paper, table of SXM5 and PCIe"
 _MI300: Final = "AMD Instinct MI300X, MI325X and MI300A data sheets, peak FP16 and bfloat16 matrix"
 _MI350: Final = "AMD Instinct MI350X and MI355X data sheets, peak FP16 and bfloat16 matrix"
@@ -65,7 +68,7 @@ _LISTED: Final[tuple[tuple[float, str, str, tuple[str, ...]], ...]] = (
     (
         835.5e12,
         _BOTH,
-        "NVIDIA H100 and H200 data sheets, column NVL: 1,671 TFLOPS with sparsity",
+        _NVL.format("1,671"),
         ("NVIDIA H100 NVL", "NVIDIA H200 NVL"),
     ),
     (
@@ -142,10 +145,10 @@ _LISTED: Final[tuple[tuple[float, str, str, tuple[str, ...]], ...]] = (
     (
         191.5e12,
         _BOTH,
-        "AMD Instinct MI250X data sheet: 383 TFLOPS of two dies, each a device of its own",
+        _MI250X.format("383"),
         ("AMD Instinct MI250X",),
     ),
-    (181e12, _BOTH, "AMD Instinct MI210 data sheet", ("AMD Instinct MI210",)),
+    (181e12, _BOTH, _MI210, ("AMD Instinct MI210",)),
 )
 
 _PEAKS: Final = {
@@ -161,6 +164,19 @@ _SINGLE: Final[tuple[tuple[float | None, float, str, tuple[str, ...]], ...]] = (
         _HOPPER,
         ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GH200 480GB", "NVIDIA GH200 144G HBM3e"),
     ),
+    (417.5e12, 60e12, _NVL.format("835"), ("NVIDIA H100 NVL", "NVIDIA H200 NVL")),
+    (
+        1100e12,
+        75e12,
+        "NVIDIA HGX B200 data sheet, a single GPU: 2.2 PFLOPS with sparsity",
+        ("NVIDIA B200",),
+    ),
+    (
+        1250e12,
+        80e12,
+        "NVIDIA GB200 NVL72 data sheet, a single GPU: 2.5 PFLOPS with sparsity",
+        ("NVIDIA GB200",),
+    ),
     (
         156e12,
         19.5e12,
@@ -169,7 +185,9 @@ _SINGLE: Final[tuple[tuple[float | None, float, str, tuple[str, ...]], ...]] = (
     ),
     (183e12, 91.6e12, "NVIDIA L40S data sheet", ("NVIDIA L40S",)),
     (90.5e12, 90.5e12, "NVIDIA L40 data sheet", ("NVIDIA L40",)),
+    (60e12, 30.3e12, "NVIDIA L4 data sheet: 120 TFLOPS with sparsity", ("NVIDIA L4",)),
     (74.8e12, 37.4e12, "NVIDIA A40 data sheet", ("NVIDIA A40",)),
+    (62.5e12, 31.2e12, "NVIDIA A10 data sheet", ("NVIDIA A10",)),
     (
         None,
         15.7e12,
@@ -183,6 +201,14 @@ _SINGLE: Final[tuple[tuple[float | None, float, str, tuple[str, ...]], ...]] = (
         ("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"),
     ),
     (None, 8.1e12, "NVIDIA T4 data sheet", ("Tesla T4",)),
+    (
+        653.7e12,
+        163.4e12,
+        "AMD Instinct MI300X data sheet, peak TF32 matrix and FP32 matrix",
+        ("AMD Instinct MI300X",),
+    ),
+    (None, 47.85e12, _MI250X.format("95.7"), ("AMD Instinct MI250X",)),
+    (None, 45.3e12, _MI210, ("AMD Instinct MI210",)),
 )
 """Peaks for FP32 inputs: by TF32, if there is that, and by FP32; their source; the devices."""
 

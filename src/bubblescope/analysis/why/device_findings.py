@@ -156,6 +156,8 @@ def lost(budget: Budget, losses: Losses, *, stepped: bool) -> list[Finding]:
 def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
     """Return what shows a class of time to be lost, and the key of the advice about it."""
     of_use = budget.in_steps.details.filter(use=use.value)
+    if not of_use.height:  # all of it is in no whole step, as of a device without launches
+        return [], use.value
     said, advised = _waits(budget) if use is Use.COMMUNICATION else _once(budget, use, of_use)
     top = of_use.filter(pl.col("detail").is_not_null(), pl.col("then").is_null()).head(1)
     if top.height:
@@ -213,7 +215,10 @@ def _once(budget: Budget, use: Use, of_use: pl.DataFrame) -> tuple[list[Finding]
         slow = _slow(of_use, "gap") if use is Use.HOST_OPERATOR else None
         return ([slow], RECURS) if slow is not None else ([], None)
     first = _in_first_step(budget, use)
-    return ([first], FIRST_STEP) if first is not None else ([], None)
+    if first is None:
+        return [], None
+    # Launches before the recording began are missing from its first step, whatever step that is.
+    return [first], None if use is Use.UNLINKED else FIRST_STEP
 
 
 FIRST_STEP: Final = "first_step"

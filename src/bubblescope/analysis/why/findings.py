@@ -130,7 +130,7 @@ def findings(
     if not causes:
         verdict = Finding("verdict", f"inherent{rated}", common)
         return [verdict, *(waited_for or [Finding("advice", "inherent", {})])]
-    said = [Finding("verdict", f"causes{rated}", common), *waited_for]
+    said = [Finding("verdict", f"causes{rated}" if whole else "never_idle", common), *waited_for]
     costs = {share.cause: share for share in shares.shares}
     for index, cause in enumerate(causes):
         saved = costs[cause].last_ns
@@ -142,6 +142,8 @@ def findings(
             "saved_share": saved / shares.step_ns,
         }
         key = ("first" if not index else "next") + ("" if saved > 0 else "_hidden")
+        if saved > 0 and not totals[cause]["idle_ns"]:
+            key = "not_idle"
         said.append(Finding("verdict", key, values))
         shown = _EVIDENCE[cause](timeline, study, evidence)
         said.append(shown)

@@ -114,6 +114,13 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Then {cause}: {idle_share} of the idle time ({idle_ns}); without it alone, a step would not "
         "be shorter."
     ),
+    ("verdict", "never_idle"): (
+        "Ranks are never idle from the first forward to the last backward of a step."
+    ),
+    ("verdict", "not_idle"): (
+        "Without {cause} a step would be {saved_ns} ({saved_share}) shorter, though no rank is idle "
+        "for it."
+    ),
     ("verdict", "inherent_unrated"): "All idle time of the ranks is inherent to {schedule}.",
     ("verdict", "causes_unrated"): (
         "Of the ranks' idle time, {inherent_share} is inherent to {schedule}, {other_share} is not."

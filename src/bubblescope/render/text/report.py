@@ -196,7 +196,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         return titled("Step", table, about)
 
     def _why(self) -> RenderableType:
-        ledger = self.study.ledger
+        ledger = self.ledger
         if ledger is None:
             return Group()
         totals = {Cause(row["cause"]): row for row in ledger.totals().to_dicts()}

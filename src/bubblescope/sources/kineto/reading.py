@@ -26,7 +26,13 @@ from bubblescope.sources.kineto.document import Header, Losses, read_document
 from bubblescope.sources.kineto.operator_flops import counted
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
 from bubblescope.sources.parallel import read_each
-from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
+from bubblescope.sources.plausibility import (
+    EPOCH_2000_NS,
+    implausible_clock,
+    impossible_times,
+    repeated_work,
+    without_repeated_work,
+)
 from bubblescope.sources.projection import Projection, losses, project
 from bubblescope.sources.separate_runs import refuse_steps_twice
 from bubblescope.sources.structure.unmarked import HOW_ALONE
@@ -131,6 +137,7 @@ class _Trace(msgspec.Struct, frozen=True):
         declared: What the job declared as `pp_info`.
         losses: What could not be read.
         impossible: Events dropped because their times cannot be.
+        repeated: Kernels, copies and fills dropped because they were there again.
     """
 
     path: str
@@ -157,6 +164,7 @@ class _Trace(msgspec.Struct, frozen=True):
     declared: dict[str, Any]
     losses: Losses
     impossible: int
+    repeated: int
 
     @property
     def place(self) -> tuple[str, int | None]:
@@ -180,6 +188,10 @@ class _Reader(msgspec.Struct, frozen=True):
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events = self._read(path, progress)
         self._refuse_several(path, events)
+        again = 0
+        if events.on_device:
+            capture, again = without_repeated_work(events.capture)
+            events = msgspec.structs.replace(events, capture=capture)
         projection = project(events.capture, self.names)
         told = Untold(events.capture, projection, {}, blank=False)
         if _of_whole_models(projection.tasks):
@@ -253,6 +265,7 @@ class _Reader(msgspec.Struct, frozen=True):
             declared=_declaration(header.declared),
             losses=lost,
             impossible=events.impossible,
+            repeated=again,
         )
 
     def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events]:
@@ -591,6 +604,7 @@ def _file_notices(traces: Sequence[_Trace]) -> list[Notice]:
             notices.append(Notice("repaired-events", text, lost.repaired))
         total = sum(trace.contents.counts.values())
         notices += impossible_times(trace.impossible, total, "events", name)
+        notices += repeated_work(trace.repeated, total, name)
     return notices
 
 

@@ -19,6 +19,12 @@ from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import ParquetTables, SqliteExport
 from bubblescope.sources.nsight.tool_names import REPORTS
 from bubblescope.sources.parallel import read_each
+from bubblescope.sources.plausibility import (
+    impossible_times,
+    repeated_work,
+    without_impossible_work,
+    without_repeated_work,
+)
 from bubblescope.sources.process_exports import Maker, Makings, chosen_of, no_tasks, one_run
 
 if TYPE_CHECKING:
@@ -57,8 +63,8 @@ def read_exports(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         Maker(options.names, several=len(chosen) > 1), options.names, options.activities
     )
     read = read_each(reader, chosen, options, what="reading exports")
-    exports = [export for export, _ in read]
-    made = chosen_of([one for _, one in read])
+    exports = [export for export, _, _ in read]
+    made = chosen_of([one for _, one, _ in read])
     offsets, notices = _offsets(exports)
     return one_run(
         "nsight",
@@ -77,7 +83,12 @@ def read_exports(paths: Sequence[Path], options: ReadOptions) -> Timeline:
             unknown=_UNKNOWN,
             none=f"; {_MARKED}",
         ),
-        notices=(*notices, *_unplaced(exports), *_unowned(exports)),
+        notices=(
+            *notices,
+            *(notice for _, _, dropped in read for notice in dropped),
+            *_unplaced(exports),
+            *_unowned(exports),
+        ),
         groups=lambda places: groups_of_run([export.nccl for export in exports], places),
     )
 
@@ -120,9 +131,18 @@ class _Reader(msgspec.Struct, frozen=True):
     names: NameParser
     activities: bool
 
-    def __call__(self, path: Path, progress: Progress) -> tuple[NsightExport, Makings]:
+    def __call__(
+        self, path: Path, progress: Progress
+    ) -> tuple[NsightExport, Makings, list[Notice]]:
         export, capture, clues = self._read(path, progress)
-        return export, self.maker.make(capture, clues)
+        total = capture.work.height
+        capture, lost = without_impossible_work(capture)
+        capture, again = without_repeated_work(capture)
+        dropped = [
+            *impossible_times(lost, total, "kernels, copies and fills", str(path)),
+            *repeated_work(again, total, str(path)),
+        ]
+        return export, self.maker.make(capture, clues), dropped
 
     def _read(self, path: Path, progress: Progress) -> tuple[NsightExport, Capture, Clues]:
         """Open whichever container the export lies in and read it."""

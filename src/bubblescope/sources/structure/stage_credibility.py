@@ -34,7 +34,9 @@ def with_believable_stages(
 
     A micro-batch is in one stage at a time: its forward begins after that of the stage before has
     ended, its backward after that of the stage behind. By the share of ways of which that is not so,
-    the stages are less certain. And the order of ranks tells stages only if none is missing: the
+    the stages are less certain. Where ranks never run a step at the same time, it is their clocks, or
+    numbers of steps, that cannot be (`sources.step_agreement` says so), and stages stay. And the order
+    of ranks tells stages only if none is missing: the
     numbers of the ranks have no gap, the first and the last receive less than the others, and what
     one rank hands on the next takes at once, at least sometimes.
 
@@ -54,7 +56,7 @@ def with_believable_stages(
         return tasks, None
     share = share_possible(told)
     why = None if by_peers else _missing(told)
-    if share < _MOST:
+    if share < _MOST and not _apart(told):
         why = f"{1 - share:.0%} of the ways from stage to stage would lead back in time"
     if why is not None:
         return tasks.with_columns(stage=pl.when(~inferred).then("stage")), f"unknown: {why}"
@@ -76,6 +78,17 @@ def share_possible(told: pl.DataFrame) -> float:
     ]
     possible = pl.concat(ways)["possible"].drop_nulls()
     return float(possible.mean()) if len(possible) else 1.0  # type: ignore[arg-type]
+
+
+def _apart(told: pl.DataFrame) -> bool:
+    """Say whether some rank has ended every step, backwards and all, before another begins it."""
+    spans = told.group_by("step", "rank").agg(
+        pl.col("start_ns").min(), pl.col("end_ns").max(), both=pl.col("kind").n_unique() > 1
+    )
+    steps = (
+        spans.filter("both").group_by("step").agg(pl.col("start_ns").max(), pl.col("end_ns").min())
+    )
+    return steps.height > 0 and bool((steps["start_ns"] > steps["end_ns"]).all())
 
 
 def _handed_over(told: pl.DataFrame) -> bool:
