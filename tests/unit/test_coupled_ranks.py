@@ -15,7 +15,7 @@ from bubblescope.analysis.coupled_ranks import CoupledRanks
 from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.groups import Group, tabled
-from bubblescope.model.provenance import Run
+from bubblescope.model.provenance import ONE_STEP, Run
 from bubblescope.model.timeline import TASK_SCHEMA
 
 if TYPE_CHECKING:
@@ -275,6 +275,24 @@ def test_where_collectives_are_not_known_waiting_is_not_either():
     assert known.best_ns is None
     assert unknown.best_ns is not None
     assert "no rank has to wait" in unknown.best_if
+
+
+@pytest.mark.parametrize("known", [None, 0])
+def test_a_recording_without_steps_is_replayed_as_a_whole(known):
+    """Steps may be unknown of what devices did, and of operations, or all be taken as one."""
+    run = traced(Job(4, late=0.2, jitter=0.05, slow={3: 1.5}), 1)
+    step = pl.lit(known, pl.Int32).alias("step")
+    tables = {
+        **run.tables,
+        "budget": run.budget.with_columns(step),
+        "operations": run.operations.with_columns(step),
+        "step_times": run.step_times.clear(),
+    }
+    facts = Run(inferred={"step": ONE_STEP})
+    asked = DeviceWhatIf(Timeline(run.tasks, run.ranks, facts, **tables))
+    assert asked.span == "capture"
+    assert asked.host_never_late() == DeviceWhatIf(run).host_never_late()
+    assert ("healthy", 3) in asked.remedies()
 
 
 def together(*collectives: dict[int, tuple[int, int, int]]) -> list[Met]:

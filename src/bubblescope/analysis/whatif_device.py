@@ -287,11 +287,19 @@ class DeviceWhatIf:
         return self._mean((left - more).max(), found)
 
     @cached_property
+    def _arrivals(self) -> pl.DataFrame:
+        """Who waited for whom, as `bubblescope.analysis.arrivals.over_steps` returns it."""
+        found = arrivals(self._timeline)
+        if self.span == CAPTURE:
+            found = found.with_columns(step=pl.lit(None, pl.Int32))
+        return over_steps(found, self._steps)
+
+    @cached_property
     def _is_matched(self) -> bool:
         """Whether nearly all exposed communication is in collectives of which it is known who waits."""
         exposed = pl.col("use") == Use.COMMUNICATION.value
         spent = int(self._budget.filter(exposed)["spent_ns"].sum())
-        known = int(over_steps(arrivals(self._timeline), self._steps)["exposed_ns"].sum())
+        known = int(self._arrivals["exposed_ns"].sum())
         return spent > 0 and known >= _MATCHED * spent
 
     def together(self, *changes: Change) -> Prediction:
@@ -342,9 +350,8 @@ class DeviceWhatIf:
                 yield ("without", use)
         if sum(use.value in present for use in HOST) > 1:
             yield ("host_never_late",)
-        waited = over_steps(arrivals(self._timeline), self._steps)
         whole_ns = int(self._steps["length_ns"].sum())
-        for one in late(waited, whole_ns / self._steps["rank"].n_unique())[:_NAMED]:
+        for one in late(self._arrivals, whole_ns / self._steps["rank"].n_unique())[:_NAMED]:
             yield ("healthy", one.rank)
 
     def _is_slow(self, use: Use) -> bool:

@@ -113,7 +113,8 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         said = of_whole_steps(timeline, known, cost, shown, wall)
         held = losses(timeline, known.ledger)
         if spent is not None and held is not None:
-            said = of_devices(spent, held, said, pipelined=True, stepped=True)
+            alike = timeline.ranks["stages"].n_unique() == 1
+            said = of_devices(spent, held, said, pipelined=True, stepped=True, alike=alike)
         return cls(timeline, known, cost, tuple(said), spent, held, wall, language)
 
     @classmethod
@@ -138,7 +139,8 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             raise ValueError("what causes cost was not asked for")
         said = of_whole_steps(found.drawn, known, cost, shown, wall)
         if spent is not None and held is not None:
-            said = of_devices(spent, held, said, pipelined=True, stepped=True)
+            alike = found.drawn.ranks["stages"].n_unique() == 1
+            said = of_devices(spent, held, said, pipelined=True, stepped=True, alike=alike)
         return cls(
             found.drawn,
             known,

@@ -49,6 +49,7 @@ def of_devices(
     *,
     pipelined: bool,
     stepped: bool,
+    alike: bool = True,
 ) -> list[Finding]:
     """Return all that is said of a run whose traces hold the work of devices.
 
@@ -58,9 +59,10 @@ def of_devices(
         between: What else is said, after the verdict and before what is lost.
         pipelined: Whether it may be a pipeline, of which the last step is as good as the others.
         stepped: Whether it has steps.
+        alike: Whether all ranks hold the same stages, so that they can be compared.
     """
     said = [verdict(budget, whole=not pipelined), *in_graphs(budget), *between]
-    return said + (lost(budget, losses, stepped=stepped) if losses else [])
+    return said + (lost(budget, losses, stepped=stepped, alike=alike) if losses else [])
 
 
 def verdict(budget: Budget, *, whole: bool) -> Finding:
@@ -127,8 +129,15 @@ def warming(lengths: Mapping[int, int]) -> list[Finding]:
     return [Finding("evidence", "warm_up", values)]
 
 
-def lost(budget: Budget, losses: Losses, *, stepped: bool) -> list[Finding]:
-    """Return what time is lost to that is no bubble, most first, of a step or of the recording."""
+def lost(budget: Budget, losses: Losses, *, stepped: bool, alike: bool = True) -> list[Finding]:
+    """Return what time is lost to that is no bubble, most first, of a step or of the recording.
+
+    Args:
+        budget: What devices spent their time on.
+        losses: What makes steps longer than computing.
+        stepped: Whether there are steps.
+        alike: As of `of_devices`.
+    """
     key = "loss" if stepped else "loss_of_recording"
     ranked = losses.ranked().filter(pl.col("place") != BETWEEN, pl.col("share") >= _LEAST)
     options = {one["class"]: one["options"] for one in budget.undecided if one["class"] in _TOLD}
@@ -143,7 +152,7 @@ def lost(budget: Budget, losses: Losses, *, stepped: bool) -> list[Finding]:
             "place": row["place"],
         }
         said.append(Finding("verdict", key, values))
-        evidence, advised = _seen(budget, use)
+        evidence, advised = _seen(budget, use, alike=alike)
         said += evidence
         told = next(iter(options.get(advised, ())), None)
         if told is not None:
@@ -153,12 +162,15 @@ def lost(budget: Budget, losses: Losses, *, stepped: bool) -> list[Finding]:
     return said
 
 
-def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
+def _seen(budget: Budget, use: Use, *, alike: bool) -> tuple[list[Finding], str]:
     """Return what shows a class of time to be lost, and the key of the advice about it."""
     of_use = budget.in_steps.details.filter(use=use.value)
     if not of_use.height:  # all of it is in no whole step, as of a device without launches
         return [], use.value
-    said, advised = _waits(budget) if use is Use.COMMUNICATION else _once(budget, use, of_use)
+    if use is Use.COMMUNICATION:
+        said, advised = _waits(budget, alike=alike)
+    else:
+        said, advised = _once(budget, use, of_use)
     top = of_use.filter(pl.col("detail").is_not_null(), pl.col("then").is_null()).head(1)
     if top.height:
         detail = top["detail"][0]
@@ -173,9 +185,9 @@ def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
     return said + after, advised or longest or use.value
 
 
-def _waits(budget: Budget) -> tuple[list[Finding], str | None]:
+def _waits(budget: Budget, *, alike: bool) -> tuple[list[Finding], str | None]:
     """Return which ranks others wait for, and the key of the advice if most communication is that."""
-    said = late_ranks(budget)
+    said = late_ranks(budget, alike=alike)
     waits = said[0].values["waiting_share"] if said else 0.0
     if waits < _WORTH_NAMING:
         return [], None

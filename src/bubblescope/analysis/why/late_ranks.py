@@ -25,28 +25,33 @@ _MOST: Final = 3
 """Ranks that are named."""
 
 
-def late_ranks(budget: Budget) -> list[Finding]:
-    """Return how much of exposed communication is waiting, and which ranks come late."""
+def late_ranks(budget: Budget, *, alike: bool) -> list[Finding]:
+    """Return how much of exposed communication is waiting, and which ranks come late.
+
+    Args:
+        budget: What devices spent their time on.
+        alike: Whether all ranks do the same, so that what one does longer may be why it comes late.
+    """
     arrivals, steps = budget.arrivals, budget.in_steps.spending
     if not arrivals.height or not steps.communication_exposed_ns:
         return []
     waits, kernels = arrivals.select(pl.col("exposed_waits_ns", "collectives").sum()).row(0)
     values = {"waiting_share": waits / steps.communication_exposed_ns, "count": kernels}
     named = late(arrivals, budget.stepped_ns)
+    others = set(arrivals["rank"]) - {one.rank for one in named} if alike else set()
     return [
         Finding("evidence", "waiting", values),
-        *(_finding(one, budget, {other.rank for other in named}) for one in named[:_MOST]),
+        *(_finding(one, budget, others) for one in named[:_MOST]),
     ]
 
 
-def _finding(one: Late, budget: Budget, named: Collection[int]) -> Finding:
+def _finding(one: Late, budget: Budget, others: Collection[int]) -> Finding:
     values = {
         "rank": one.rank,
         "last": one.last,
         "of": one.collectives,
         "late_share": one.share,
     }
-    others = [rank for rank in budget.arrivals["rank"] if rank not in named]
     longer = _longer(budget, one.rank, others) if others else None
     if longer is None or longer[1] < _EXPLAINS * one.share:
         return Finding("evidence", "late_rank", values)
