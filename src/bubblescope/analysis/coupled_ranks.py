@@ -102,8 +102,9 @@ class Replay(NamedTuple):
             times_ns: Moments, each n long.
         """
         moved = [times.copy() for times in times_ns]
-        for rank, before, after, gone in zip(*self, strict=True):
-            own = np.flatnonzero(ranks == rank)
+        order = np.argsort(ranks, kind="stable")
+        own_of = np.split(order, np.searchsorted(ranks[order], self.ranks[1:]))
+        for own, before, after, gone in zip(own_of, *self[1:], strict=True):
             reached, shift = np.maximum.accumulate(before), after - before
             for times in moved:
                 at = times[own]
