@@ -598,8 +598,8 @@ def _file_notices(traces: Sequence[_Trace]) -> list[Notice]:
             notices.append(Notice("unreadable-events", text, lost.events))
         if lost.repaired:
             text = (
-                f"{lost.repaired} events of {name} were not valid JSON (NaN, bad escapes or bytes) and "
-                "were mended"
+                f"{lost.repaired} events of {name} were not as PyTorch writes them (NaN, bad escapes "
+                "or bytes, ids that are fractions) and were mended"
             )
             notices.append(Notice("repaired-events", text, lost.repaired))
         total = sum(trace.contents.counts.values())
