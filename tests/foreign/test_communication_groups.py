@@ -9,6 +9,7 @@ from collections import Counter
 import polars as pl
 import pytest
 
+from bubblescope.analysis.arrivals import arrivals
 from bubblescope.model.budget import Use
 from bubblescope.model.groups import GROUP_SCHEMA
 from bubblescope.names.communication_kernels import communication_kernel
@@ -530,6 +531,26 @@ def test_exposed_and_hidden_time_are_those_of_the_golden_figures(timelines, labe
             assert sums[Use.COMMUNICATION.value] == exposed
             assert sums.get(Use.COMMUNICATION_HIDDEN.value, 0) == chosen["hidden_ns"].sum()
     assert compared >= 2
+
+
+@real
+def test_who_waits_for_whom_is_as_in_the_golden_figures(timelines):
+    found = arrivals(timelines["megatron_tp8_8rank"])
+    with GOLDEN.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["row"] == "matched"]
+    rows = [row for row in rows if row["label"] == "megatron_tp8_8rank" and row["rank"] != "all"]
+    assert found.height == len(rows) == 8
+    for row, own in zip(rows, found.to_dicts(), strict=True):
+        said = dict(pair.split("=") for pair in row["extra"].split())
+        assert (own["rank"], own["collectives"]) == (int(row["rank"]), int(row["n"]))
+        assert own["waits_ns"] == round(1000 * float(said["wait_us"]))
+        # Who is last by less than kernels' ends are apart may as well be another.
+        assert own["last"] <= int(said["last_to_start"])
+
+
+@real
+def test_two_of_many_ranks_do_not_tell_who_comes_last(timelines):
+    assert not arrivals(timelines["shared_sampled128"]).height
 
 
 @real

@@ -221,7 +221,7 @@ def test_devices_that_do_not_communicate_have_none():
     [
         (lambda run: run.schedule("zb-v"), "has no pipeline"),
         (lambda run: run.moved(1, 0, 1, [2, 2]), "has no pipeline"),
-        (lambda run: run.healthy(0), "has no pipeline"),
+        (lambda run: run.healthy(0), "no collectives of rank 0 could be matched"),
         (lambda run: run.scaled("stage", 0, 0.5), "has no pipeline"),
         (lambda run: run.microbatches(8), "has no pipeline"),
         (lambda run: run.without(Cause.IMBALANCE), "has no pipeline"),
@@ -582,8 +582,8 @@ def test_real_ranks_that_wait_for_two_slow_hosts():
     late, talks = said.predictions
     assert said.open
     assert late.best_ns is not None
-    # Ranks 0 and 6 are idle over 200 ms of 600; the others mostly wait for them in all-reduces.
-    assert late.best_ns < 200e6
-    assert 600e6 < late.predicted_ns < said.step_ns
+    # Ranks 0 and 6 are idle over 200 ms of 600; the others mostly wait for them in all-reduces. All
+    # compute for 130 ms, and the transfers take 50.
+    assert 180e6 < late.best_ns < late.predicted_ns < 230e6
     assert talks.best_ns is None
     assert talks.predicted_ns < 400e6

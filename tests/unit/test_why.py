@@ -240,6 +240,34 @@ def test_tasks_of_unequal_length_on_one_device_are_no_matter_of_packing():
     assert not any("pack sequences" in text for text in said)
 
 
+def replicas(*lengths: tuple[int, int]) -> Timeline:
+    """Return two ranks that do the same in each step, given how long the forward of each takes."""
+    rows, at = [], 0
+    for step, of_ranks in enumerate(lengths):
+        for rank, length in enumerate(of_ranks):
+            end = at + length
+            rows.append((rank, step, "forward", 0, 0, at, end))
+            rows.append((rank, step, "backward", 0, 0, end, end + 2_000_000))
+        at += max(of_ranks) + 2_000_000
+    names = ["rank", "step", "kind", "stage", "microbatch", "start_ns", "end_ns"]
+    tasks = pl.DataFrame(rows, schema=names, orient="row").with_columns(
+        lane=pl.lit("compute"), name="kind"
+    )
+    ranks = {"rank": [0, 1], "dp": [0, 1], "host": "h", "stages": [[0], [0]]}
+    return Timeline(tasks, pl.DataFrame(ranks))
+
+
+def test_a_first_step_that_is_unlike_the_others_is_named_where_lengths_vary():
+    first, others = (90_000_000, 70_000_000), [(1_000_000 * at, 10_000_000) for at in range(6, 12)]
+    said = [(one.role, one.key) for one in Explanation.of(replicas(first, *others)).findings]
+    at = said.index(("evidence", "variation"))
+    assert said[at + 1] == ("evidence", "warm_up")
+    assert said.count(("evidence", "warm_up")) == 1
+    even = [(one.role, one.key) for one in Explanation.of(replicas(*others)).findings]
+    assert ("evidence", "variation") in even
+    assert ("evidence", "warm_up") not in even
+
+
 def test_every_advice_has_a_headline():
     advised = {key for role, key in english.SENTENCES if role == "advice"}
     assert advised <= {key for role, key in english.SENTENCES if role == "headline"}

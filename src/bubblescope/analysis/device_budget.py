@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.analysis.arrivals import arrivals, over_steps
 from bubblescope.analysis.step_lengths import is_one_step
 from bubblescope.model import intervals
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, WHOLE_GRAPH, Use
@@ -148,6 +149,8 @@ class Budget(msgspec.Struct, frozen=True):
         outside_steps_ns: What lies in no step, over all devices; null if there are no steps.
         in_steps: What lies in whole steps, as `in_steps` has it.
         in_any: What lies in steps, whole or not; all of it if there are none.
+        arrivals: Who waited for whom in collectives, in the steps of `in_steps`: frame as
+            `bubblescope.analysis.arrivals.over_steps` returns it.
         undecided: Time of which the traces do not tell what it was spent on; see `undecided`.
     """
 
@@ -161,12 +164,18 @@ class Budget(msgspec.Struct, frozen=True):
     outside_steps_ns: int | None
     in_steps: Steps
     in_any: Spending
+    arrivals: pl.DataFrame
     undecided: list[dict[str, Any]]
 
     @property
     def whole_steps(self) -> list[int]:
         """Steps whose end was recorded on every rank, in order."""
         return sorted(self.per_step.keys() - {step for _, step in self.open_steps})
+
+    @property
+    def stepped_ns(self) -> int:
+        """How long the steps of `in_steps` are together, of a rank on average."""
+        return max(1, self.in_steps.spending.total_ns // len(self.per_rank))
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return plain values for each rank."""
@@ -193,6 +202,7 @@ class Budget(msgspec.Struct, frozen=True):
                 {"class": row["use"], **{key: row[key] for key in _TOLD}}
                 for row in self.details.filter(pl.col("use") != Use.COMPUTE.value).to_dicts()
             ],
+            "collectives": self.arrivals.to_dicts(),
             "undecided": self.undecided,
         }
 
@@ -212,6 +222,7 @@ class Spent(msgspec.Struct, frozen=True):
         devices: Frame with rank, step and device: which devices did anything in which step.
         open_steps: Those whose end was not recorded, as rank and step.
         stepped: Whether steps of devices are known.
+        arrivals: As of `bubblescope.analysis.arrivals`.
     """
 
     by_step: pl.DataFrame
@@ -219,6 +230,7 @@ class Spent(msgspec.Struct, frozen=True):
     devices: pl.DataFrame
     open_steps: frozenset[tuple[int, int]]
     stepped: bool
+    arrivals: pl.DataFrame
 
     @classmethod
     def of(cls, timeline: Timeline) -> Self:
@@ -238,6 +250,7 @@ class Spent(msgspec.Struct, frozen=True):
             table.select("rank", "step", "device").unique(),
             frozenset(started),
             timeline.step_times.height > 0,
+            arrivals(timeline),
         )
 
     @classmethod
@@ -251,6 +264,7 @@ class Spent(msgspec.Struct, frozen=True):
             pl.concat([part.devices for part in parts]).unique(),
             frozenset().union(*(part.open_steps for part in parts)),
             any(part.stepped for part in parts),
+            pl.concat([part.arrivals for part in parts]),
         )
 
 
@@ -384,6 +398,7 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
             _spending(in_steps(table))[()], _most_first(_details(in_steps(spent.details)))
         ),
         in_any=within if steps.height else overall,
+        arrivals=over_steps(spent.arrivals, in_steps(table)),
         undecided=undecided(overall, run),
     )
 

@@ -33,6 +33,10 @@ WARMED: Final = (
 )
 IN_STEP: Final = "ranks wait for each other at the end of every step"
 EACH_ON: Final = "ranks begin the next step without waiting for each other"
+IN_TIME: Final = "as much to do between collectives as other ranks have"
+AS_QUICKEST: Final = "it is as the quickest of the others"
+GAPS_IN_LINE: Final = "short gaps, which are known as sums only, were never at the same time"
+MORE_HIDDEN: Final = "computation hides more of communication than it had to"
 NO_WAITING: Final = "no rank has to wait for another any more"
 
 NOT_AHEAD: Final = (*HOST, Use.LAUNCH_CALL)

@@ -183,8 +183,13 @@ def _of(told: list[Finding], place: _Place) -> list[Remedy]:
         ]
     if not advised or not first.values:
         return []
-    evidence = next((finding for finding in rest if finding.role == "evidence"), None)
+    shown = [finding for finding in rest if finding.role == "evidence"]
+    evidence = next((one for one in shown if one.key in _NAMING), shown[0] if shown else None)
     return [_remedy(place, first, advised[0], evidence)]
+
+
+_NAMING: Final = ("late_rank", "late_rank_by")
+"""Evidence that names a rank, which is shown in place of what comes before."""
 
 
 def _remedy(

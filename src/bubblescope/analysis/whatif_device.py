@@ -11,7 +11,11 @@ length s:
   or max s - the sum over r of h if that is longer (no path through the step loses more than goes on all
   ranks together), and max over r of (s - h), where each waits as long as it did. Ranks that are late in
   turns, each waiting for the others, would gain less than that.
+* the same where nearly all of that is in collectives of which it is known who waits for whom: the run
+  is replayed without h (`bubblescope.analysis.coupled_ranks`).
 * where exposed communication itself goes, waiting and all: max over r of (s - h).
+* where ranks that come late to collectives have as much to do before each as others have: the run is
+  replayed so, with some others to take after.
 
 The time in which a host waits for other ranks itself (`Use.RANK_WAIT`) is part of c as well. What a
 host did once a blocking call had returned goes with that, not with the call
@@ -20,18 +24,26 @@ host did once a blocking call had returned goes with that, not with the call
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bubblescope.analysis.arrivals import arrivals, late, met, over_steps
+from bubblescope.analysis.coupled_ranks import CoupledRanks, Replay, chance_ns
 from bubblescope.analysis.device_budget import LABELS, call_sums, one_loads, recorded
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
 from bubblescope.analysis.prediction import (
+    AS_QUICKEST,
     AT_ONCE,
+    GAPS_IN_LINE,
     HOST_AHEAD,
     HOST_SOONER,
+    IN_TIME,
     LOADED,
+    MORE_HIDDEN,
     NEEDS,
     NO_WAITING,
     NOT_AHEAD,
@@ -66,6 +78,13 @@ _KNOWN: Final = tuple(use for use in REMOVABLE if use in NEEDS)
 
 _IF_SLOW: Final = {Use.LAUNCH_CALL: LOADED, Use.HOST_OPERATOR: WARMED}
 """What would be rid of those that are slow, as on first use, and not many."""
+
+_MATCHED: Final = 0.95
+"""Share of exposed communication in matched collectives from which on ranks are replayed."""
+_NAMED: Final = 3
+"""Ranks that come late, of which it is asked what a step would take were they as others."""
+_LIKE: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Which others late ranks take after, from the one with least to do to that with most."""
 
 _DEVICE: Final = ("rank", "device")
 _PLACE: Final = (*_DEVICE, "step")
@@ -153,7 +172,13 @@ class DeviceWhatIf:
             coalesce=True,
             nulls_equal=True,
         )
-        return self._removed("the host never late", HOST_AHEAD, removed, best_if=AT_ONCE)
+        return self._removed(
+            "the host never late",
+            HOST_AHEAD,
+            removed,
+            best_if=AT_ONCE,
+            uses=(NOT_AHEAD, (*NOT_AHEAD, Use.LATENCY)),
+        )
 
     def without(self, *what: Use | Cause | str) -> Prediction:
         """Answer what it would have taken without some classes of the device's time.
@@ -190,6 +215,85 @@ class DeviceWhatIf:
         change = f"kernels of {pattern!r} take {factor:g} times as long"
         return self._removed(change, HOST_AHEAD, removed)
 
+    def healthy(self, *ranks: int) -> Prediction:
+        """Answer what it would have taken had ranks had as much to do before collectives as others.
+
+        It is a range over which of the others they take after.
+
+        Raises:
+            ScheduleError: It is not known what others have to do, or how much that scatters.
+        """
+        coupled = self._waiting
+        known = {rank for one in coupled.met for rank in one.ranks.tolist()}
+        for rank in ranks:
+            if rank not in known:
+                raise ScheduleError(
+                    f"no collectives of rank {rank} could be matched with those of others, which takes "
+                    "all ranks of a group on a common clock, so what others have to do is not known"
+                )
+        chance = chance_ns(coupled, ranks)
+        if chance is None:
+            raise ScheduleError(
+                "a single step and one other rank do not tell how much the times of ranks scatter; "
+                "record more steps"
+            )
+        lengths = sorted(
+            self._mean_of(coupled.like_others(ranks, like, most=most))
+            for like in _LIKE
+            for most in ((False, True) if coupled.hides else (False,))
+        )
+        best, longest = lengths[0], lengths[-1]
+        share = chance / longest if longest else 0.0
+        return Prediction(
+            f"{units.listed('rank', sorted(ranks))} healthy",
+            IN_TIME,
+            self.step_ns,
+            longest,
+            1 - longest / self.step_ns if self.step_ns else 0.0,
+            self._error + share,
+            chance=share,
+        ).down_to(best, all_of(AS_QUICKEST, MORE_HIDDEN if coupled.hides else ""))
+
+    @cached_property
+    def _waiting(self) -> CoupledRanks:
+        """Return the run as ranks that wait for each other."""
+        found = met(self._timeline)
+        first = self._timeline.operations.group_by("rank").agg(pl.col("start_ns").min())
+        windows = self._windows().group_by("rank").agg(pl.col("start_ns").min())
+        begun = pl.concat([first, windows]).group_by("rank").agg(pl.col("start_ns").min())
+        return CoupledRanks(found, dict(begun.iter_rows()))
+
+    def _mean_of(self, replay: Replay, in_sums: pl.DataFrame | None = None) -> int:
+        """Return how long a step is in a run that was replayed.
+
+        Args:
+            replay: The run.
+            in_sums: Frame with step and spent_ns: what goes as well, nobody knows when; no path through
+                a step loses more than all of it.
+        """
+        windows = self._windows()
+        rank, *times = (windows[name].to_numpy() for name in ("rank", "start_ns", "until_ns"))
+        start, until = replay.moved_ns(rank, times)
+        sooner = pl.Series((times[1] - times[0]) - (until - start))
+        found = self._steps.join(
+            windows.select(*_PLACE, sooner_ns=sooner), on=_PLACE, how="left", nulls_equal=True
+        )
+        more = pl.lit(0).alias("more_ns")
+        if in_sums is not None:
+            sums = in_sums.group_by("step").agg(pl.col("spent_ns").sum().alias("more_ns"))
+            found = found.join(sums, on="step", how="left", nulls_equal=True)
+            more = pl.col("more_ns").fill_null(0)
+        left = pl.col("length_ns") - pl.col("sooner_ns")
+        return self._mean((left - more).max(), found)
+
+    @cached_property
+    def _is_matched(self) -> bool:
+        """Whether nearly all exposed communication is in collectives of which it is known who waits."""
+        exposed = pl.col("use") == Use.COMMUNICATION.value
+        spent = int(self._budget.filter(exposed)["spent_ns"].sum())
+        known = int(over_steps(arrivals(self._timeline), self._steps)["exposed_ns"].sum())
+        return spent > 0 and known >= _MATCHED * spent
+
     def together(self, *changes: Change) -> Prediction:
         """Answer what it would have taken with several changes at once: without several classes.
 
@@ -203,10 +307,13 @@ class DeviceWhatIf:
             name, *arguments = changes[0]
             answer: Prediction = getattr(self, name)(*arguments)
             return answer
-        if any(name != "without" for name, *_ in changes):
+        names = {name for name, *_ in changes}
+        if names == {"healthy"}:
+            return self.healthy(*dict.fromkeys(rank for _, rank in changes))
+        if names != {"without"}:
             raise ScheduleError(
-                "in a run without a pipeline, a host that is never late and faster kernels cannot be "
-                "combined with other changes; ask about them one at a time"
+                "in a run without a pipeline, a host that is never late, healthy ranks and faster "
+                "kernels cannot be combined with other changes; ask about them one at a time"
             )
         return self.without(*dict.fromkeys(one for _, *some in changes for one in some))
 
@@ -217,16 +324,28 @@ class DeviceWhatIf:
     def advice(self, memory: float | None = None) -> list[Prediction]:
         """Return what would make a step shorter, by what it saves at least, most first."""
         del memory  # of activations: there is no schedule to choose
-        return ranked([self.together(change) for change in self.remedies()])
+        asked: list[tuple[Change, ...]] = [(change,) for change in self.remedies()]
+        healthy = [change for (change,) in asked if change[0] == "healthy"]
+        if len(healthy) > 1:
+            asked.append(tuple(healthy))
+        found = []
+        for changes in asked:
+            with suppress(ScheduleError):  # what is not known is no advice
+                found.append(self.together(*changes))
+        return ranked(found)
 
     def remedies(self) -> Iterator[Change]:
-        """Yield what advice asks: without each class that is there, and with the host never late."""
+        """Yield what advice asks: without each class that is there, the host never late, and so on."""
         present = set(self._budget.select(pl.coalesce("then", "use")).to_series().unique())
         for use in _KNOWN:
             if use.value in present:
                 yield ("without", use)
         if sum(use.value in present for use in HOST) > 1:
             yield ("host_never_late",)
+        waited = over_steps(arrivals(self._timeline), self._steps)
+        whole_ns = int(self._steps["length_ns"].sum())
+        for one in late(waited, whole_ns / self._steps["rank"].n_unique())[:_NAMED]:
+            yield ("healthy", one.rank)
 
     def _is_slow(self, use: Use) -> bool:
         """Say whether most of the time of a class is in calls, or gaps, as long as on first use."""
@@ -237,12 +356,12 @@ class DeviceWhatIf:
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
         raise ScheduleError(_no_pipeline("stages, schedules and micro-batches cannot change"))
 
-    healthy = scaled = moved = microbatches = schedule = _only_pipelines
+    scaled = moved = microbatches = schedule = _only_pipelines
 
     def _without(self, change: str, needs: str, uses: Collection[Use]) -> Prediction:
         removed = self._spent(uses, "removed_ns").with_columns(most_ns="removed_ns")
         waits = [use for use in _WAITS if use not in uses]
-        return self._removed(change, needs, removed, waits=waits)
+        return self._removed(change, needs, removed, waits=waits, uses=(uses, uses))
 
     def _spent(self, uses: Collection[Use], name: str) -> pl.DataFrame:
         """Return what each device's step spent on some uses, under a name."""
@@ -257,6 +376,7 @@ class DeviceWhatIf:
         *,
         waits: Collection[Use] = _WAITS,
         best_if: str = HOST_SOONER,
+        uses: tuple[Collection[Use], Collection[Use]] | None = None,
     ) -> Prediction:
         """Return what is left of the steps.
 
@@ -267,6 +387,7 @@ class DeviceWhatIf:
                 shorter, at least and at most.
             waits: What stays of what contains waiting for other ranks.
             best_if: What has to be so for the most to go.
+            uses: Classes of time that go, at least and at most, where that is all that does.
         """
         of = self._steps
         waiting = self._spent(waits, "waiting_ns")
@@ -279,10 +400,18 @@ class DeviceWhatIf:
         if (of["most_ns"] > of["removed_ns"]).any():
             conditions.append(best_if)
         if self._coupled and (Use.COMMUNICATION in waits or waiting.height):
-            conditions.append(NO_WAITING)
             alone = (length - most - pl.col("waiting_ns")).max()
             best = pl.max_horizontal(alone, length.max() - most.sum())
         shortest = self._mean(best, of)
+        if uses is not None and Use.COMMUNICATION in waits and self._is_matched:
+            (least, _), (much, in_sums) = map(self._located, uses)
+            predicted = min(predicted, self._mean_of(self._waiting.without(least)))
+            sooner = self._mean_of(self._waiting.without(much, most=True), in_sums)
+            shortest = max(shortest, sooner)
+            conditions += [GAPS_IN_LINE] if in_sums.height else []
+            conditions += [MORE_HIDDEN] if self._waiting.hides else []
+        elif self._coupled and (Use.COMMUNICATION in waits or waiting.height):
+            conditions.append(NO_WAITING)
         return Prediction(
             change,
             needs,
@@ -291,6 +420,12 @@ class DeviceWhatIf:
             1 - predicted / self.step_ns if self.step_ns else 0.0,
             self._error,
         ).down_to(shortest, all_of(*conditions))
+
+    def _located(self, uses: Collection[Use]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return what was spent on some classes: where it is known when, and where as a sum only."""
+        rows = self._budget.filter(is_spent_on(uses), pl.col("spent_ns") > 0)
+        known = pl.col("spent_ns") == pl.col("end_ns") - pl.col("start_ns")
+        return rows.filter(known), rows.filter(~known)
 
     def _mean(self, of_devices: pl.Expr, steps: pl.DataFrame | None = None) -> int:
         """Return the mean over steps of what an expression makes of a step's devices."""

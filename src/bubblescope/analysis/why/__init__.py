@@ -19,7 +19,7 @@ from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why.device_findings import first_step, knows_steps, of_devices
-from bubblescope.analysis.why.findings import findings, outside, spoken_of
+from bubblescope.analysis.why.findings import of_whole_steps, spoken_of
 from bubblescope.model.memory import give_back
 from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
@@ -110,7 +110,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             shown = Evidence.of_steps(timeline, ledger.counterfactuals, spoken_of(ledger, cost))
         wall = wall_clock(timeline, known.ledger)
         give_back()
-        said = [*(outside(wall) if wall else []), *findings(timeline, known, cost, shown)]
+        said = of_whole_steps(timeline, known, cost, shown, wall)
         held = losses(timeline, known.ledger)
         if spent is not None and held is not None:
             said = of_devices(spent, held, said, pipelined=True, stepped=True)
@@ -136,7 +136,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         cost, shown, wall = found.shares, found.evidence, found.wall
         if cost is None or shown is None:
             raise ValueError("what causes cost was not asked for")
-        said = [*(outside(wall) if wall else []), *findings(found.drawn, known, cost, shown)]
+        said = of_whole_steps(found.drawn, known, cost, shown, wall)
         if spent is not None and held is not None:
             said = of_devices(spent, held, said, pipelined=True, stepped=True)
         return cls(

@@ -11,6 +11,7 @@ from bubblescope.analysis.device_budget import bound, main_reason, one_loads
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.losses import BETWEEN
 from bubblescope.analysis.step_lengths import is_one_step, warm_up
+from bubblescope.analysis.why.late_ranks import LATE, late_ranks
 from bubblescope.model.budget import AT_ONCE, HOST, Use
 from bubblescope.names.host_ranges import compiles
 from bubblescope.names.runtime_calls import is_of_memory
@@ -157,7 +158,7 @@ def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
     of_use = budget.in_steps.details.filter(use=use.value)
     if not of_use.height:  # all of it is in no whole step, as of a device without launches
         return [], use.value
-    said, advised = _once(budget, use, of_use)
+    said, advised = _waits(budget) if use is Use.COMMUNICATION else _once(budget, use, of_use)
     top = of_use.filter(pl.col("detail").is_not_null(), pl.col("then").is_null()).head(1)
     if top.height:
         detail = top["detail"][0]
@@ -170,6 +171,15 @@ def _seen(budget: Budget, use: Use) -> tuple[list[Finding], str]:
             advised = particular
     after, longest = _once_returned(of_use)
     return said + after, advised or longest or use.value
+
+
+def _waits(budget: Budget) -> tuple[list[Finding], str | None]:
+    """Return which ranks others wait for, and the key of the advice if most communication is that."""
+    said = late_ranks(budget)
+    waits = said[0].values["waiting_share"] if said else 0.0
+    if waits < _WORTH_NAMING:
+        return [], None
+    return said, LATE if waits > _MOSTLY else None
 
 
 def _once_returned(of_use: pl.DataFrame) -> tuple[list[Finding], str | None]:

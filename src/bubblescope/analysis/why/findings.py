@@ -25,7 +25,7 @@ from bubblescope.model.timeline_tables import PIPELINE
 from bubblescope.model.whole_steps import PASSES, UNRECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bubblescope.analysis.finding import Shown
     from bubblescope.analysis.idle.evidence import Evidence
@@ -68,7 +68,32 @@ def spoken_of(ledger: Ledger, shares: Shares) -> list[Cause]:
     return causes
 
 
-def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidence) -> list[Finding]:
+def of_whole_steps(
+    timeline: Timeline, study: Study, shares: Shares, evidence: Evidence, wall: WallClock | None
+) -> list[Finding]:
+    """Return what is to be said of a run's steps, and of the pipeline phase in them.
+
+    Args:
+        timeline: The run, or a part of it that was told of the whole.
+        study: What was worked out about it.
+        shares: What its causes cost.
+        evidence: What shows those that are `spoken_of`.
+        wall: What its whole steps are spent on, if that is known.
+    """
+    if wall is None:
+        return findings(timeline, study, shares, evidence)
+    around = outside(wall)
+    first = [] if around else warming(wall.lengths_ns())
+    return [*around, *findings(timeline, study, shares, evidence, first)]
+
+
+def findings(
+    timeline: Timeline,
+    study: Study,
+    shares: Shares,
+    evidence: Evidence,
+    first_step: Sequence[Finding] = (),
+) -> list[Finding]:
     """Return what is to be said of a run, most important first; nothing if it has no ledger.
 
     Args:
@@ -76,6 +101,7 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
         study: What was worked out about it.
         shares: What its causes cost.
         evidence: What shows those that are `spoken_of`.
+        first_step: That the first step is unlike the others, if it is, where nobody has said so.
     """
     ledger = study.ledger
     if ledger is None:
@@ -123,6 +149,8 @@ def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidenc
         said.append(shown)
         if cause in LATE:
             said += _host(timeline, evidence.of[cause])
+        if cause is Cause.VARIATION:
+            said += first_step
         if cause is Cause.VARIATION and is_one_step(timeline.run):
             said.append(Finding("evidence", "one_step", {}))
         advised = _advised(cause, shown, timeline, pipelined=study.pipelined)

@@ -368,6 +368,23 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",
     ("verdict", "loss_of_recording"): "{use}: {per_step_ns} of a rank's recording ({time_share}).",
     ("evidence", "loss"): "Of this time, {detail_share} is in {detail}.",
+    ("evidence", "waiting"): (
+        "In a collective all ranks end together. By {count} kernels that could be matched across "
+        "ranks, at least {waiting_share} of this time is waiting for ranks that come later."
+    ),
+    ("evidence", "late_rank"): (
+        "Rank {rank} comes {late_share} of the time later than half of the ranks, and last in {last} "
+        "of its {of} collectives."
+    ),
+    ("evidence", "late_rank_by"): (
+        "Rank {rank} comes {late_share} of the time later than half of the ranks, and last in {last} "
+        "of its {of} collectives. On {loss}, it spends {longer_share} of the time more than they do."
+    ),
+    ("headline", "late_ranks"): "Find out why some ranks come late.",
+    ("advice", "late_ranks"): (
+        "Look at what those ranks do that others do not, and at their hosts: a collective ends once "
+        "the last rank has come, and no overlap shortens that."
+    ),
     ("evidence", "warm_up"): (
         "Step {step} takes {step_ns}, {factor_times} the median of the others, {others_ns}, as where "
         "code is loaded and memory is allocated first. It makes means over steps longer: leave it out "

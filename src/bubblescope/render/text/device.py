@@ -22,6 +22,8 @@ _WIDTH: Final = 20
 _SHADES: Final = (("█", "blue"), ("▓", "magenta"), ("▒", "yellow"), ("░", "dim"))
 _DETAILS: Final = 8
 _ROWS: Final = 24
+_WAITING: Final = 0.01
+"""Share of a rank's time from which on its waiting in collectives is worth a table."""
 _LEAST: Final = 0.001
 """Share of all time below which nothing is spoken of."""
 
@@ -42,7 +44,9 @@ def device_section(budget: Budget, limit: int) -> RenderableType:
     about = "from its first operation to its last, in %"
     if len(worst) < len(ranks):
         about = f"{about}; the {len(worst)} that idle most of {len(ranks)} ranks"
-    return Group(titled("Device", table, about), _details(budget, limit))
+    return Group(
+        titled("Device", table, about), _collectives(budget, limit), _details(budget, limit)
+    )
 
 
 def steps_section(budget: Budget, limit: int) -> RenderableType:
@@ -95,6 +99,25 @@ def _bar(parts: tuple[int, ...], whole: int) -> Text:
         bar.append(shade * (until - drawn), style)
         drawn = until
     return bar
+
+
+def _collectives(budget: Budget, limit: int) -> RenderableType:
+    """Return who waits for whom in collectives, if anybody does: those that come latest."""
+    rows, time_ns = budget.arrivals, budget.stepped_ns
+    if not rows.height or rows["exposed_waits_ns"].max() < _WAITING * time_ns:  # type: ignore[operator]
+        return Group()
+    table = table_of("rank", "collectives", "last in", "waits", "late")
+    worst = rows.sort("late_ns", "rank", descending=[True, False]).head(limit).sort("rank")
+    for row in worst.to_dicts():
+        shares = (100 * row[name] / time_ns for name in ("exposed_waits_ns", "late_ns"))
+        table.add_row(
+            *(str(row[name]) for name in ("rank", "collectives", "last")),
+            *(f"{share:.1f}" for share in shares),
+        )
+    about = "waiting for others, and coming later than half of the ranks, at least, in %"
+    if worst.height < rows.height:
+        about = f"{about}; the latest {worst.height} of {rows.height} ranks"
+    return titled("Collectives", table, about)
 
 
 def _details(budget: Budget, limit: int) -> RenderableType:

@@ -1,0 +1,302 @@
+"""Which ranks come last in collectives, and how long the others wait for them.
+
+The kernel of a collective runs from when its rank gets there until all ranks have come and the data
+has moved, so it ends on all of them at about the same time. Its time up to the last rank's start is
+waiting, min(length, last start - own start); the rest is the transfer.
+
+The k-th collective of a group on one rank is the k-th on all, in each step. As recordings begin and end
+in the middle of others, ranks may be some apart: by how many tells when their kernels end. Where these
+do not end together, or begin after the others have ended, what belongs together is not known, and
+nothing is said.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope.model.cached_results import remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bubblescope.model.arrays import Ints, Mask
+    from bubblescope.model.timeline import Timeline
+
+ARRIVAL_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "step": pl.Int32(),
+    "collectives": pl.UInt32(),
+    "last": pl.UInt32(),
+    "waits_ns": pl.Int64(),
+    "exposed_ns": pl.Int64(),
+    "exposed_waits_ns": pl.Int64(),
+    "late_ns": pl.Int64(),
+}
+"""Columns of what is known of each rank in each step, of the collectives that could be matched.
+
+collectives: How many it took part in.
+last: In how many of them it alone came last, by more than clocks may be off.
+waits_ns: How long its kernels waited for ranks that came later.
+exposed_ns: How long its kernels ran while nothing computed on its device.
+exposed_waits_ns: How long they waited meanwhile, at least: all but what the transfers take, and clocks
+    may be off.
+late_ns: How much later it came than half of the ranks, at least.
+
+Clocks may be off by as much as the ends of a collective are apart, and those of most.
+"""
+
+APART_NS: Final = 1_000_000
+"""How far apart the ends of one collective on different ranks are at most: 49 us among the 84 of eight
+ranks of one host, and 108 us among the 120 of four recordings whose clocks were fitted."""
+
+_POSSIBLE: Final = 0.95
+"""Share of a group's collectives in a step that must be of one kind, and begin on all ranks before they
+end on any, or else none is matched."""
+_TOGETHER: Final = 0.75
+"""Share that must end together: of an all-to-all with little for some ranks, these may end early."""
+_OFF: Final = 0.95
+"""Share of collectives whose ends are no further apart than clocks may be off."""
+
+_ALL_END_TOGETHER: Final = ("allreduce", "allgather", "reducescatter", "alltoall")
+"""Of others, some ranks may leave before all have come."""
+
+
+class Kernels(NamedTuple):
+    """The kernels of some collectives, by start; of several ranks, all of the same shape.
+
+    Attributes:
+        start_ns, end_ns, exposed_ns: As in `Timeline.operations`.
+        sort: A number for what each does.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    exposed_ns: Ints
+    sort: Ints
+
+    def of(self, rows: slice | Ints | Mask) -> Kernels:
+        """Return some of them, the same of each rank."""
+        return Kernels(*(column[..., rows] for column in self))
+
+
+class Met(NamedTuple):
+    """The collectives of a group in a step that are known to be the same on all its ranks.
+
+    Attributes:
+        step: The step; None if the trace has none.
+        ranks: The m ranks, ascending.
+        kernels: Theirs in k collectives, in order: m x k.
+    """
+
+    step: int | None
+    ranks: Ints
+    kernels: Kernels
+
+
+@remembered
+def met(timeline: Timeline) -> list[Met]:
+    """Return the collectives of a run that can be matched, by group and step.
+
+    None are where the traces do not hold all ranks of any group, or the ranks share no clock.
+    """
+    if timeline.ranks.height < 2 or not timeline.run.common_clock:
+        return []
+    return [one for group in _groups(timeline) for one in _of_group(group)]
+
+
+def arrivals(timeline: Timeline) -> pl.DataFrame:
+    """Return who waited for whom in the collectives of a run.
+
+    Returns:
+        Frame with the columns of `ARRIVAL_SCHEMA`, by rank and step: of those in `met`.
+    """
+    found = [pl.DataFrame(schema=ARRIVAL_SCHEMA), *map(_waiting, met(timeline))]
+    sums = pl.concat(found).group_by("rank", "step").agg(pl.all().sum())
+    return sums.select(*ARRIVAL_SCHEMA).sort("rank", "step")
+
+
+def _groups(timeline: Timeline) -> Iterator[pl.DataFrame]:
+    """Yield the collectives of each group all of whose ranks have some, by step, rank and start."""
+    found = timeline.operations.filter(pl.col("operation").is_in(_ALL_END_TOGETHER))
+    ranks, world = tuple(timeline.ranks["rank"]), timeline.run.world
+    everyone = ranks if world in (None, len(ranks)) else ()
+    members = _members(timeline.groups)
+    held = found.select("rank", "group").unique()
+    # Of a group without a name all ranks may be; whether they are shows in when its kernels end.
+    own = [
+        everyone if name is None else members.get((rank, name), ())
+        for rank, name in held.iter_rows()
+    ]
+    held = held.with_columns(members=pl.Series(own, dtype=pl.List(pl.Int32)))
+    rows = found.join(held, on=["rank", "group"], nulls_equal=True)
+    rows = rows.sort("step", "rank", "start_ns")
+    for (of, _), group in rows.group_by("members", "group", maintain_order=True):
+        if 1 < len(of) == group["rank"].n_unique():
+            yield group
+
+
+def _members(groups: pl.DataFrame) -> dict[tuple[int, str], tuple[int, ...]]:
+    """Return the ranks of the group that a name stands for on a rank; none if it is of several."""
+    known: dict[tuple[int, str], tuple[int, ...]] = {}
+    for name, ranks in groups.select("name", "ranks").drop_nulls().iter_rows():
+        for rank in ranks:
+            known[rank, name] = () if (rank, name) in known else tuple(sorted(ranks))
+    return known
+
+
+def _of_group(group: pl.DataFrame) -> Iterator[Met]:
+    """Yield the collectives of a group that can be matched, by step.
+
+    Args:
+        group: Its rows of `Timeline.operations`, by step, rank and start.
+    """
+    sort = group["operation"].rank("dense").cast(pl.Int64)
+    times = group.select("start_ns", "end_ns", "exposed_ns", sort)
+    kernels = Kernels(*(column.to_numpy() for column in times))
+    cells = group.group_by("step", "rank", maintain_order=True).agg(count=pl.len())
+    until = np.cumsum(cells["count"].to_numpy())
+    begin = until - cells["count"].to_numpy()
+    ranks, size = cells["rank"].to_numpy(), group["rank"].n_unique()
+    for rows in np.split(np.arange(len(cells)), _changes(cells["step"])):
+        if len(rows) < size:
+            continue
+        own = [kernels.of(slice(*both)) for both in zip(begin[rows], until[rows], strict=True)]
+        found = _matched(own)
+        if found is not None:
+            yield Met(cells["step"][int(rows[0])], ranks[rows], found)
+
+
+def _changes(column: pl.Series) -> Ints:
+    """Return where another value begins, of a column in which equal ones stand together."""
+    return np.flatnonzero(np.diff(column.rle_id().to_numpy())) + 1
+
+
+def _matched(of_ranks: list[Kernels]) -> Kernels | None:
+    """Return the collectives that some ranks took part in: a row for each; None if it is not known.
+
+    Args:
+        of_ranks: Those of a step on each rank.
+    """
+    if len({len(one.end_ns) for one in of_ranks}) == 1:  # as in most
+        met = _together(of_ranks)
+        if met is not None:
+            return met
+    most = max(of_ranks, key=lambda one: len(one.end_ns)).end_ns
+    ahead = [_ahead(most, one.end_ns) for one in of_ranks]
+    first = max(ahead)
+    last = min(by + len(one.end_ns) for by, one in zip(ahead, of_ranks, strict=True))
+    if last <= first:
+        return None
+    both = zip(ahead, of_ranks, strict=True)
+    return _together([one.of(slice(first - by, last - by)) for by, one in both])
+
+
+def _ahead(most: Ints, ends: Ints) -> int:
+    """Return by how many collectives one rank's first comes after another's, as far as ends tell.
+
+    Args:
+        most: When those of the other end.
+        ends: When its own do.
+    """
+    later = int(np.searchsorted(most, ends[0]))
+    earlier = -int(np.searchsorted(ends, most[0]))
+    choices = {later - 1, later, earlier, earlier + 1}
+
+    def apart(by: int) -> float:
+        other, own = most[max(by, 0) :], ends[max(-by, 0) :]
+        both = min(len(other), len(own))
+        return float(np.median(np.abs(other[:both] - own[:both]))) if both else np.inf
+
+    return min(sorted(choices, key=abs), key=apart)
+
+
+def _together(of_ranks: list[Kernels]) -> Kernels | None:
+    """Return those of equally many kernels that are of the same collectives; None if most are not."""
+    met = Kernels(*(np.stack(column) for column in zip(*of_ranks, strict=True)))
+    ended, begun = met.end_ns.min(0), met.start_ns.max(0)
+    apart = met.end_ns.max(0) - ended
+    usual = float(np.median(apart))
+    spacing = np.diff(np.sort(ended))
+    if len(spacing) and usual > np.median(spacing) / 2:
+        return None  # as near to the next one
+    possible = (met.sort == met.sort[0]).all(0) & (begun <= ended + usual)
+    together = possible & (apart <= APART_NS)
+    if possible.mean() < _POSSIBLE or together.mean() < _TOGETHER:
+        return None
+    return met.of(together)
+
+
+def _waiting(one: Met) -> pl.DataFrame:
+    """Return who waited for whom in collectives, with the columns of `ARRIVAL_SCHEMA`."""
+    start, end, exposed, _ = one.kernels
+    length, apart = end - start, end.max(0) - end.min(0)
+    off = np.maximum(apart, np.quantile(apart, _OFF, method="higher"))
+    order = np.sort(start, axis=0)
+    waits = np.minimum(length, order[-1] - start)
+    transfer = length - np.maximum(waits - off, 0)
+    sums = {
+        "collectives": np.ones_like(length),
+        "last": (start == order[-1]) & (order[-1] - order[-2] > off),
+        "waits_ns": waits,
+        "exposed_ns": exposed,
+        "exposed_waits_ns": np.maximum(exposed - transfer, 0),
+        "late_ns": np.maximum(start - order[(len(order) - 1) // 2] - off, 0),
+    }
+    columns = {name: each.sum(1) for name, each in sums.items()}
+    steps = [one.step] * len(one.ranks)
+    return pl.DataFrame({"rank": one.ranks, "step": steps, **columns}, schema=ARRIVAL_SCHEMA)
+
+
+class Late(NamedTuple):
+    """A rank that comes late.
+
+    Attributes:
+        rank: The rank.
+        last: In how many collectives it alone came last.
+        collectives: In how many it took part.
+        share: How much later it came than half of the ranks, as a share of the time.
+    """
+
+    rank: int
+    last: int
+    collectives: int
+    share: float
+
+
+_LEAST: Final = 0.01
+"""Share of the time by which a rank has to be late to be spoken of."""
+_STANDS_OUT: Final = 2.0
+"""How many times as late as most a rank has to be."""
+
+
+def late(arrivals: pl.DataFrame, time_ns: float) -> list[Late]:
+    """Return the ranks that come to collectives much later than most, the latest first.
+
+    Args:
+        arrivals: Frame with rank, unique, and other columns of `ARRIVAL_SCHEMA`.
+        time_ns: How long it was.
+    """
+    usual = arrivals["late_ns"].quantile(0.5, "lower") or 0
+    share = pl.col("late_ns") / max(1, time_ns)
+    found = arrivals.filter(share >= _LEAST, pl.col("late_ns") >= _STANDS_OUT * usual)
+    rows = found.sort("late_ns", "rank", descending=[True, False])
+    return [Late(*row) for row in rows.select("rank", "last", "collectives", share).iter_rows()]
+
+
+def over_steps(arrivals: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return who waited for whom in some steps together, by rank.
+
+    Args:
+        arrivals: Frame with the columns of `ARRIVAL_SCHEMA`.
+        steps: Frame with rank and step.
+
+    Returns:
+        Frame with its columns but step.
+    """
+    place = ["rank", "step"]
+    held = arrivals.join(steps.select(place).unique(), on=place, how="semi", nulls_equal=True)
+    sums = held.drop("step").group_by("rank").agg(pl.all().sum())
+    return sums.select(name for name in ARRIVAL_SCHEMA if name != "step").sort("rank")
