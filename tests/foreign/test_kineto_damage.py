@@ -212,6 +212,14 @@ def test_a_trace_without_events_has_no_tasks_and_says_what_to_do(tmp_path):
     assert "record_function" in codes(timeline)["no-pipeline-ranges"].message
 
 
+def test_a_trace_without_events_among_others_has_no_times_of_the_host(tmp_path):
+    one_task().write(tmp_path / "rank0.json")
+    nothing = Trace(rank=1)
+    nothing.write(tmp_path / "rank1.json")
+    found = sources.load(tmp_path, source="kineto")
+    assert found.ranks["timed"].to_list() == ["device", None]
+
+
 def test_calls_of_a_device_that_did_nothing_tell_that_its_work_was_lost(tmp_path):
     trace = Trace()
     for at in range(100, 200, 10):

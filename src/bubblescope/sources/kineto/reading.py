@@ -490,7 +490,9 @@ def _places(traces: Sequence[_Trace]) -> dict[str, tuple[str, int | None]]:
 def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:
     of: dict[int, set[str]] = {}
     for trace, rank in zip(traces, ranks, strict=True):
-        of.setdefault(rank, set()).add(DEVICE if trace.on_device else HOST)
+        sorts = of.setdefault(rank, set())
+        if trace.projection.tasks.height:
+            sorts.add(DEVICE if trace.on_device else HOST)
     rows = {
         rank: {
             "rank": rank,
