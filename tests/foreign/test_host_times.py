@@ -189,7 +189,11 @@ def test_runs_of_different_clocks_are_compared_with_a_word_on_it():
     one, other = (bubblescope.Trace(named([whose] * 4)) for whose in ("host", "device"))
     found = one.compare(other)
     assert ("times are those of", "host", "device") in found.differs
+    assert str(found).startswith(
+        "Which run is faster is not known: the times of one are the host's"
+    )
     assert not one.compare(one).differs
+    assert str(one.compare(one)).startswith("B is as fast as A")
 
 
 def test_what_is_not_known_is_said_and_what_is_of_devices_is_not():

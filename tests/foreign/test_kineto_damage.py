@@ -99,6 +99,18 @@ def test_a_gzip_of_several_parts_is_one_trace(sound, tmp_path):
     assert load(parts, tmp_path, "a.json.gz").tasks.equals(load(sound, tmp_path).tasks)
 
 
+def test_ids_that_a_program_without_integers_has_written_are_mended(sound, tmp_path):
+    ids = r'("(?:pid|tid|correlation|device)": \d+)(?=[,}])'
+    text, count = re.subn(ids, r"\1.0", sound)
+    assert count
+    timeline = load(text, tmp_path)
+    assert timeline.tasks.equals(load(sound, tmp_path).tasks)
+    assert "repaired-events" in codes(timeline)
+    # What has been rounded is no id any more.
+    long = re.sub(r'("correlation": )\d+', r"\g<1>1152921504606846976.0", sound)
+    assert codes(load(long, tmp_path))["unreadable-events"].lost
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "nan", "-nan", "inf"])
 def test_numbers_that_json_does_not_know_are_mended(tmp_path, number):
     trace = one_task()
@@ -198,6 +210,14 @@ def test_a_trace_without_events_has_no_tasks_and_says_what_to_do(tmp_path):
 
     assert not len(timeline)
     assert "record_function" in codes(timeline)["no-pipeline-ranges"].message
+
+
+def test_a_trace_without_events_among_others_has_no_times_of_the_host(tmp_path):
+    one_task().write(tmp_path / "rank0.json")
+    nothing = Trace(rank=1)
+    nothing.write(tmp_path / "rank1.json")
+    found = sources.load(tmp_path, source="kineto")
+    assert found.ranks["timed"].to_list() == ["device", None]
 
 
 def test_calls_of_a_device_that_did_nothing_tell_that_its_work_was_lost(tmp_path):

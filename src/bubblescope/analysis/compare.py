@@ -127,8 +127,18 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
         return not self.pipelined and self.after.steps == (None,)
 
     @property
+    def same_times(self) -> bool:
+        """Whether the times of both runs are those of devices, or of the host, as far as is known.
+
+        A host may be done with a step long before its devices are.
+        """
+        return not _other_times(*self.runs)
+
+    @property
     def comparable(self) -> bool:
         """Whether the lengths of steps, or of captures of about as much work, tell who is faster."""
+        if not self.same_times:
+            return False
         before, after = map(_work, self.runs)
         return not self.captures or abs(after - before) <= _ALIKE * max(before, after)
 

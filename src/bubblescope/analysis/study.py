@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -121,9 +121,10 @@ def ledger_of(known: Study, timeline: Timeline) -> Ledger:
     solved = timeline.run.clock is not None
     if solved or any(one.code == STEPS_DISAGREE for one in timeline.run.warnings):
         raise TimelineError(
-            f"{_NO_CLOCK}; the warnings say why: give the traces of all ranks, on one clock"
+            "the ranks share no clock, so it is unknown which task waited for which; the warnings say "
+            "why: give the traces of all ranks, on one clock"
         )
-    raise TimelineError(f"{_NO_CLOCK}; --clock solve tries to find one")
-
-
-_NO_CLOCK: Final = "the ranks share no clock, so it is unknown which task waited for which"
+    raise TimelineError(
+        "the ranks share no clock, so it is unknown which task waited for which; --clock solve "
+        "tries to find one"
+    )

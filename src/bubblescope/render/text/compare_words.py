@@ -31,6 +31,11 @@ def headline(comparison: Comparison) -> str:
     step = comparison.find("overall", "step")
     if step is None or step.difference is None or step.relative is None:
         return "Which run is faster is not known: the steps of at least one cannot be timed."
+    if not comparison.same_times:
+        return (
+            "Which run is faster is not known: the times of one are the host's, which may be done "
+            "with a step long before its devices are."
+        )
     what = "the capture" if comparison.captures else "a step"
     times = f"{what} takes {units.duration(_ns(step.after))}"
     if not step.difference:

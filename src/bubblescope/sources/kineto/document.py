@@ -47,6 +47,10 @@ _NO_VALUE: Final = re.compile(rb"-?\b(?:NaN|nan|Infinity|inf)\b|(?<=:)\s*(?=[,}]
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _BROKEN_TIME: Final = re.compile(rb'"ts"\s*:\s*\d+\.\d')
 _BAD_ESCAPE: Final = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
+_WHOLE: Final = re.compile(
+    rb'("(?:pid|tid|correlation|device|Sequence number)"\s*:\s*-?\d{1,15})\.0+(?=\s*[,}])'
+)
+"""A number that is an id, as programs write it that know no integers; longer ones they have rounded."""
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _OPENING: Final = b'{"traceEvents":['
 _BEFORE_EVENTS: Final = 1 << 28
@@ -192,7 +196,8 @@ class Losses(msgspec.Struct):
 
     Attributes:
         events: Events that make no sense even by themselves.
-        repaired: Events read only after their JSON was mended (bare NaN, bad escapes or bytes).
+        repaired: Events read only after their JSON was mended (bare NaN, bad escapes or bytes, ids as
+            fractions).
         torn_bytes: Bytes after the last complete event of a file that ends too early.
         torn: Whether the file ends too early.
         checksum: Whether the gzip checksum of a complete file is wrong.
@@ -622,8 +627,9 @@ def _mended(text: bytes) -> bytes:
     """Turn what profilers have written as JSON, though it is not, into JSON.
 
     Bare NaN and Infinity, and values that are missing, become null, invalid escapes literal
-    backslashes, and bytes that are no UTF-8 or may not stand in a string the replacement character. A
-    text longer than any profiler has written with such faults stays as it is.
+    backslashes, and bytes that are no UTF-8 or may not stand in a string the replacement character;
+    ids that are fractions become whole. A text longer than any profiler has written with such faults
+    stays as it is.
     """
     if len(text) > _MENDABLE:
         return text
@@ -634,7 +640,7 @@ def _mended(text: bytes) -> bytes:
         end = begin + len(part)
         parts.append(text[begin:end] if count % 2 else _NO_VALUE.sub(b"null", text[begin:end]))
         begin = end + 1
-    text = b'"'.join(parts)
+    text = _WHOLE.sub(rb"\1", b'"'.join(parts))
     text = _BAD_ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", text)
     text = _CONTROL.sub("�".encode(), text)
     return text.decode("utf-8", "replace").encode()

@@ -490,7 +490,9 @@ def _places(traces: Sequence[_Trace]) -> dict[str, tuple[str, int | None]]:
 def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:
     of: dict[int, set[str]] = {}
     for trace, rank in zip(traces, ranks, strict=True):
-        of.setdefault(rank, set()).add(DEVICE if trace.on_device else HOST)
+        sorts = of.setdefault(rank, set())
+        if trace.projection.tasks.height:
+            sorts.add(DEVICE if trace.on_device else HOST)
     rows = {
         rank: {
             "rank": rank,
@@ -598,8 +600,8 @@ def _file_notices(traces: Sequence[_Trace]) -> list[Notice]:
             notices.append(Notice("unreadable-events", text, lost.events))
         if lost.repaired:
             text = (
-                f"{lost.repaired} events of {name} were not valid JSON (NaN, bad escapes or bytes) and "
-                "were mended"
+                f"{lost.repaired} events of {name} were not as PyTorch writes them (NaN, bad escapes "
+                "or bytes, ids that are fractions) and were mended"
             )
             notices.append(Notice("repaired-events", text, lost.repaired))
         total = sum(trace.contents.counts.values())

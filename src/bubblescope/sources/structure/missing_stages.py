@@ -39,18 +39,24 @@ def missing_stages(tasks: pl.DataFrame) -> list[Notice]:
         return []
     here = pl.col("peer").is_in(tasks["rank"].unique().implode()).fill_null(value=False)
     moved = tasks.filter((pl.col("busy_ns") > 0) & ~here).join(stages, on="rank")
+
+    def exchanging(stage: int, kinds: list[str]) -> list[int]:
+        found = moved.filter(pl.col("kind").is_in(kinds), place=stage)
+        return found["rank"].unique().sort().to_list()
+
     said = []
-    for end, beyond, kinds, stage in (
-        ("first", "before", _BEFORE, stages["place"].min()),
-        ("last", "after", _AFTER, stages["place"].max()),
-    ):
-        ranks = moved.filter(pl.col("kind").is_in(kinds), place=stage)["rank"].unique().sort()
-        if len(ranks):
-            of = units.listed("rank", ranks.to_list())
-            text = (
-                f"the {end} stage that is here ({of}) exchanges results with one {beyond} it, which "
-                "has no trace: waiting for that one is not known as such, and the schedule may be "
-                "another; give the traces of all ranks"
-            )
-            said.append(Notice("stages-missing", text, len(ranks)))
+    if ranks := exchanging(stages["place"].min(), _BEFORE):  # type: ignore[arg-type]  # of integers
+        text = (
+            f"the first stage that is here ({units.listed('rank', ranks)}) exchanges results with one "
+            "before it, which has no trace: waiting for that one is not known as such, and the "
+            "schedule may be another; give the traces of all ranks"
+        )
+        said.append(Notice("stages-missing", text, len(ranks)))
+    if ranks := exchanging(stages["place"].max(), _AFTER):  # type: ignore[arg-type]  # of integers
+        text = (
+            f"the last stage that is here ({units.listed('rank', ranks)}) exchanges results with one "
+            "after it, which has no trace: waiting for that one is not known as such, and the "
+            "schedule may be another; give the traces of all ranks"
+        )
+        said.append(Notice("stages-missing", text, len(ranks)))
     return said
