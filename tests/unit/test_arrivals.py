@@ -162,6 +162,13 @@ def test_recordings_that_begin_and_end_in_the_middle_are_matched_where_they_meet
     assert told(run(*kept)) == counted(made[3:35])
 
 
+def test_a_few_collectives_that_ranks_have_in_common_are_no_match():
+    made = met(12, 2, seed=7)
+    kept = [row for at, one in enumerate(made) for row in one if (at < 7) == (row["rank"] == 0)]
+    kept += made[6]
+    assert told(run(*{(row["rank"], row["start_ns"]): row for row in kept}.values())) == {}
+
+
 def test_an_order_that_does_not_match_is_refused():
     made = met(40, 3, seed=3)
     lost = [row for at, one in enumerate(made) for row in one if (at, row["rank"]) != (20, 1)]
@@ -183,18 +190,42 @@ def test_a_rank_whose_clock_is_late_does_not_come_last():
     assert [last for _, last, *_ in told(run(*flat(made))).values()] == [0, 0]
 
 
-def test_what_ends_as_near_to_the_next_one_is_refused():
-    made = met(40, 2, seed=5)
-    for row in flat(made):
-        row["start_ns"] += row["rank"] * 300 * US
-        row["end_ns"] += row["rank"] * 300 * US
-    assert told(run(*flat(made))) == {}
+def shifted(made: list[list[Row]], rank: int, by: int) -> list[Row]:
+    """Return the rows of collectives as told by a rank's clock that is ahead."""
+    return [
+        {**row, **{name: row[name] + by * (row["rank"] == rank) for name in ("start_ns", "end_ns")}}
+        for row in flat(made)
+    ]
+
+
+@pytest.mark.parametrize("by", [300 * US, -7 * MS, 5_000 * MS])
+@pytest.mark.parametrize("common", [True, False])
+def test_clocks_that_are_off_show_in_the_ends(by, common):
+    made = met(40, 3, seed=5)
+    found = told(run(*shifted(made, 1, by), common=common))
+    truth = counted(made)
+    assert found.keys() == truth.keys()
+    for rank, (count, last, waits, late) in truth.items():
+        assert found[rank][0] == count
+        assert abs(found[rank][1] - last) <= 2
+        assert found[rank][2:] == pytest.approx([waits, late], rel=0.05)
+
+
+def test_clocks_that_are_off_do_not_show_where_collectives_are_few_or_evenly_spaced():
+    assert told(run(*shifted(met(8, 2, seed=5), 1, 7 * MS))) == {}
+    even = [
+        [{"rank": rank, "start_ns": at, "end_ns": at + 100 * US} for rank in range(2)]
+        for at in range(0, 40 * MS, MS)
+    ]
+    assert told(run(*flat(even))) == counted(even)
+    assert told(run(*shifted(even, 1, 7 * MS), common=False)) == {}
 
 
 def test_what_does_not_end_together_is_refused():
     made = met(40, 2, seed=5, transfer=50 * MS)
+    chance = random.Random(1)
     for row in flat(made):
-        row["end_ns"] += row["rank"] * 2 * MS
+        row["end_ns"] += chance.randrange(7 * MS)
     assert told(run(*flat(made))) == {}
 
 
@@ -240,7 +271,6 @@ def test_where_not_all_of_a_group_are_seen_nobody_is_last():
     unnamed = flat(met(40, 2, seed=2))
     assert told(run(*unnamed, world=2)) == counted(made)
     assert told(run(*unnamed, world=8)) == {}
-    assert told(run(*unnamed, common=False)) == {}
 
 
 @pytest.mark.parametrize("operation", ["broadcast", "reduce", "send", "sendrecv", None])

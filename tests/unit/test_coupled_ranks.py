@@ -295,13 +295,28 @@ def test_a_recording_without_steps_is_replayed_as_a_whole(known):
     assert ("healthy", 3) in asked.remedies()
 
 
+def test_clocks_that_are_off_change_nothing():
+    run = traced(Job(4, late=0.2, jitter=0.05, slow={3: 1.5}))
+    ahead = pl.when(pl.col("rank") == 2).then(7 * MS).otherwise(0)
+    tables = {
+        name: run.tables[name].with_columns(pl.col("start_ns", "end_ns") + ahead)
+        for name in ("budget", "operations", "step_times")
+    }
+    off = DeviceWhatIf(Timeline(run.tasks, run.ranks, run.run, **{**run.tables, **tables}))
+    for ask in (DeviceWhatIf.host_never_late, lambda asked: asked.healthy(3)):
+        there, here = ask(off), ask(DeviceWhatIf(run))
+        assert there.predicted_ns == pytest.approx(here.predicted_ns, rel=1e-4)
+        assert (there.best_ns or 0) == pytest.approx(here.best_ns or 0, rel=1e-4)
+
+
 def together(*collectives: dict[int, tuple[int, int, int]]) -> list[Met]:
     """Return collectives of all ranks, each with a rank's start, end and how long it hides."""
     ranks = np.array(sorted(collectives[0]))
     start, end, hidden = (
         np.array([[one[rank][of] for one in collectives] for rank in ranks]) for of in range(3)
     )
-    return [Met(0, ranks, Kernels(start, end, end - start - hidden, np.zeros_like(start)))]
+    kernels = Kernels(start, end, end - start - hidden, np.zeros_like(start))
+    return [Met(0, ranks, kernels, np.zeros_like(ranks))]
 
 
 def test_a_late_rank_comes_when_the_one_comes_that_it_takes_after():

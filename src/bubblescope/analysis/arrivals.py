@@ -7,7 +7,7 @@ waiting, min(length, last start - own start); the rest is the transfer.
 The k-th collective of a group on one rank is the k-th on all, in each step. As recordings begin and end
 in the middle of others, ranks may be some apart: by how many tells when their kernels end. Where these
 do not end together, or begin after the others have ended, what belongs together is not known, and
-nothing is said.
+nothing is said. Where clocks differ, all ends are apart by as much, which tells by how much.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ ranks of one host, and 108 us among the 120 of four recordings whose clocks were
 _POSSIBLE: Final = 0.95
 """Share of a group's collectives in a step that must be of one kind, and begin on all ranks before they
 end on any, or else none is matched."""
+_SHOWS: Final = 8
+"""How many collectives have to follow a first one to show how far clocks are apart."""
+_COMMON: Final = 0.5
+"""Share of a rank's collectives in a step that the others have too, at least."""
 _TOGETHER: Final = 0.75
 """Share that must end together: of an all-to-all with little for some ranks, these may end early."""
 _OFF: Final = 0.95
@@ -88,23 +92,25 @@ class Met(NamedTuple):
     Attributes:
         step: The step; None if the trace has none.
         ranks: The m ranks, ascending.
-        kernels: Theirs in k collectives, in order: m x k.
+        kernels: Theirs in k collectives, in order, on one clock: m x k.
+        clock_ns: By how much each rank's clock is ahead of that one; m long. Zero where nothing shows
+            clocks to differ.
     """
 
     step: int | None
     ranks: Ints
     kernels: Kernels
+    clock_ns: Ints
 
 
 @remembered
 def met(timeline: Timeline) -> list[Met]:
     """Return the collectives of a run that can be matched, by group and step.
 
-    None are where the traces do not hold all ranks of any group, or the ranks share no clock.
+    None are where the traces do not hold all ranks of any group.
     """
-    if timeline.ranks.height < 2 or not timeline.run.common_clock:
-        return []
-    return [one for group in _groups(timeline) for one in _of_group(group)]
+    common = timeline.run.common_clock
+    return [one for group in _groups(timeline) for one in _of_group(group, common=common)]
 
 
 def arrivals(timeline: Timeline) -> pl.DataFrame:
@@ -147,11 +153,12 @@ def _members(groups: pl.DataFrame) -> dict[tuple[int, str], tuple[int, ...]]:
     return known
 
 
-def _of_group(group: pl.DataFrame) -> Iterator[Met]:
+def _of_group(group: pl.DataFrame, *, common: bool) -> Iterator[Met]:
     """Yield the collectives of a group that can be matched, by step.
 
     Args:
         group: Its rows of `Timeline.operations`, by step, rank and start.
+        common: Whether its ranks share a clock, as far as is known.
     """
     sort = group["operation"].rank("dense").cast(pl.Int64)
     times = group.select("start_ns", "end_ns", "exposed_ns", sort)
@@ -164,9 +171,12 @@ def _of_group(group: pl.DataFrame) -> Iterator[Met]:
         if len(rows) < size:
             continue
         own = [kernels.of(slice(*both)) for both in zip(begin[rows], until[rows], strict=True)]
-        found = _matched(own)
+        found, clock = _matched(own) if common else None, np.zeros(size, np.int64)
+        if found is None:
+            clock = _clocks(own)
+            found = _together(own, clock)
         if found is not None:
-            yield Met(cells["step"][int(rows[0])], ranks[rows], found)
+            yield Met(cells["step"][int(rows[0])], ranks[rows], found, clock)
 
 
 def _changes(column: pl.Series) -> Ints:
@@ -188,7 +198,7 @@ def _matched(of_ranks: list[Kernels]) -> Kernels | None:
     ahead = [_ahead(most, one.end_ns) for one in of_ranks]
     first = max(ahead)
     last = min(by + len(one.end_ns) for by, one in zip(ahead, of_ranks, strict=True))
-    if last <= first:
+    if last - first < _COMMON * min(len(one.end_ns) for one in of_ranks):
         return None
     both = zip(ahead, of_ranks, strict=True)
     return _together([one.of(slice(first - by, last - by)) for by, one in both])
@@ -213,20 +223,51 @@ def _ahead(most: Ints, ends: Ints) -> int:
     return min(sorted(choices, key=abs), key=apart)
 
 
-def _together(of_ranks: list[Kernels]) -> Kernels | None:
-    """Return those of equally many kernels that are of the same collectives; None if most are not."""
+def _clocks(of_ranks: list[Kernels]) -> Ints:
+    """Return by how much clocks are ahead of the first rank's, if ranks did equally many collectives.
+
+    These end together, so the median of how far their ends are apart is how far clocks are. That it is
+    the same collectives shows where the rest is little: they are not evenly spaced.
+    """
+    first = of_ranks[0].end_ns
+    if any(len(one.end_ns) != len(first) for one in of_ranks):
+        return np.zeros(len(of_ranks), np.int64)
+    apart = [np.median(one.end_ns - first) for one in of_ranks]
+    return np.rint(apart).astype(np.int64)
+
+
+def _together(of_ranks: list[Kernels], clock_ns: Ints | None = None) -> Kernels | None:
+    """Return those of equally many kernels that are of the same collectives; None if most are not.
+
+    Args:
+        of_ranks: Those of each rank.
+        clock_ns: By how much each rank's clock is ahead, if they differ: then there have to be enough
+            collectives to show it.
+    """
+    if len({len(one.end_ns) for one in of_ranks}) > 1:
+        return None
     met = Kernels(*(np.stack(column) for column in zip(*of_ranks, strict=True)))
+    if clock_ns is not None:
+        start, end = (times - clock_ns[:, None] for times in met[:2])
+        met = met._replace(start_ns=start, end_ns=end)
     ended, begun = met.end_ns.min(0), met.start_ns.max(0)
     apart = met.end_ns.max(0) - ended
     usual = float(np.median(apart))
     spacing = np.diff(np.sort(ended))
     if len(spacing) and usual > np.median(spacing) / 2:
         return None  # as near to the next one
+    if clock_ns is not None and (len(spacing) < _SHOWS or usual >= _uneven(spacing) / 2):
+        return None  # as near to the next one, on other clocks
     possible = (met.sort == met.sort[0]).all(0) & (begun <= ended + usual)
     together = possible & (apart <= APART_NS)
     if possible.mean() < _POSSIBLE or together.mean() < _TOGETHER:
         return None
     return met.of(together)
+
+
+def _uneven(spacing_ns: Ints) -> float:
+    """Return how far ends would be apart, on other clocks, were each taken for the next one."""
+    return float(np.median(np.abs(spacing_ns - np.median(spacing_ns))))
 
 
 def _waiting(one: Met) -> pl.DataFrame:

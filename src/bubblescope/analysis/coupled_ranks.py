@@ -61,10 +61,15 @@ class Sums(NamedTuple):
     gone_ns: Ints
 
     @classmethod
-    def of(cls, spent: pl.DataFrame) -> Self:
-        """Sum up stretches of time that do not overlap; see `CoupledRanks.without`."""
+    def of(cls, spent: pl.DataFrame, ahead_ns: int) -> Self:
+        """Sum up stretches of time that do not overlap; see `CoupledRanks.without`.
+
+        Args:
+            spent: The stretches.
+            ahead_ns: By how much their clock is ahead.
+        """
         rows = spent.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
-        edges = rows.select("start_ns", "end_ns").to_numpy().ravel()
+        edges = rows.select("start_ns", "end_ns").to_numpy().ravel() - ahead_ns
         length = np.diff(edges, prepend=edges[:1])
         length[::2] = 0
         return cls(edges, np.cumsum(length)) if len(edges) else cls(*NOTHING)
@@ -84,12 +89,14 @@ class Replay(NamedTuple):
 
     Attributes:
         ranks: The r ranks, ascending.
+        clock_ns: By how much each rank's clock is ahead of the one that the rest is on; r long.
         before: When each rank begins, comes to each collective and is done with its part; r arrays.
         after: The same, as it would be.
         gone: What goes of the time of each rank; r long.
     """
 
     ranks: Ints
+    clock_ns: Ints
     before: list[Ints]
     after: list[Ints]
     gone: list[Sums]
@@ -104,16 +111,16 @@ class Replay(NamedTuple):
         moved = [times.copy() for times in times_ns]
         order = np.argsort(ranks, kind="stable")
         own_of = np.split(order, np.searchsorted(ranks[order], self.ranks[1:]))
-        for own, before, after, gone in zip(own_of, *self[1:], strict=True):
+        for own, ahead, before, after, gone in zip(own_of, *self[1:], strict=True):
             reached, shift = np.maximum.accumulate(before), after - before
             for times in moved:
-                at = times[own]
+                at = times[own] - ahead
                 by = np.rint(np.interp(at, reached, shift.astype(np.float64))).astype(np.int64)
                 if gone is not NOTHING:  # between collectives it is known what goes before a moment
                     last = np.maximum(np.searchsorted(reached, at, side="right") - 1, 0)
                     known = shift[last] - gone.between(reached[last], at)
                     by = np.where(last % 2 == 0, known, by)
-                times[own] = at + by
+                times[own] += by
         return moved
 
 
@@ -122,7 +129,7 @@ class CoupledRanks:
 
     Args:
         met: Its collectives, as `bubblescope.analysis.arrivals.met` has them.
-        begun_ns: Rank -> some moment before its first collective.
+        begun_ns: Rank -> some moment before its first collective, on its own clock.
 
     Attributes:
         met: As given.
@@ -133,7 +140,9 @@ class CoupledRanks:
         self.met = met
         self.work_ns = [np.zeros_like(one.kernels.start_ns) for one in met]
         self._ranks = np.array(sorted(begun_ns), np.int64)
-        self._begun_ns = np.array([begun_ns[rank] for rank in self._ranks.tolist()], np.int64)
+        self._clock_ns = _clocks(met, self._ranks)
+        begun = np.array([begun_ns[rank] for rank in self._ranks.tolist()], np.int64)
+        self._begun_ns = begun - self._clock_ns
         self._whole_ns = np.zeros(len(self._ranks), np.int64)
         self._layers = list(_layers(met, self._ranks))
         self._works: list[Ints] = []
@@ -179,7 +188,7 @@ class CoupledRanks:
             works.append(np.take_along_axis(own, taken, 1))
             hidden.append(np.take_along_axis(beneath, taken, 1))
         after = self._moments(works, hidden)
-        return Replay(self._ranks, self._measured, after, [NOTHING] * len(after))
+        return Replay(self._ranks, self._clock_ns, self._measured, after, [NOTHING] * len(after))
 
     def without(self, spent: pl.DataFrame, *, most: bool = False) -> Replay:
         """Replay it without some of what ranks do between collectives.
@@ -190,7 +199,8 @@ class CoupledRanks:
         """
         own = spent.partition_by("rank", as_dict=True)
         gone = [
-            Sums.of(own[(rank,)]) if (rank,) in own else NOTHING for rank in self._ranks.tolist()
+            Sums.of(own[(rank,)], ahead) if (rank,) in own else NOTHING
+            for rank, ahead in zip(self._ranks.tolist(), self._clock_ns.tolist(), strict=True)
         ]
         starts = _of_each([(layer.rows, layer.start_ns) for layer in self._layers], len(gone))
         less = np.concatenate(
@@ -208,7 +218,7 @@ class CoupledRanks:
             for work, part in zip(self._works, np.split(of_layers, bounds), strict=True)
         ]
         after = self._moments(works, self._hidden[most])
-        return Replay(self._ranks, self._measured, after, gone)
+        return Replay(self._ranks, self._clock_ns, self._measured, after, gone)
 
     def _moments(self, works: Sequence[Ints], hidden: Sequence[Ints]) -> list[Ints]:
         """Return of each rank when it begins, comes to each collective and is done with its part."""
@@ -231,6 +241,16 @@ class CoupledRanks:
         own = np.broadcast_to(np.arange(rows.shape[1]), rows.shape)
         taken: Ints = np.where(slow & (others > 0), np.take_along_axis(order, at, 1), own)
         return taken
+
+
+def _clocks(met: Sequence[Met], ranks: Ints) -> Ints:
+    """Return by how much clocks are ahead, the median of what all collectives of a rank tell."""
+    row = np.concatenate([np.searchsorted(ranks, one.ranks) for one in met] or [ranks[:0]])
+    told = np.concatenate([one.clock_ns for one in met] or [ranks[:0]])
+    ahead = pl.DataFrame({"row": row, "ahead": told}).group_by("row").agg(pl.col("ahead").median())
+    found = np.zeros(len(ranks), np.int64)
+    found[ahead["row"].to_numpy()] = np.rint(ahead["ahead"].to_numpy()).astype(np.int64)
+    return found
 
 
 def _of_each(moments: Sequence[tuple[Ints, Ints]], count: int) -> list[Ints]:
