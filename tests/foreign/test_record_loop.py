@@ -807,6 +807,21 @@ class TestOneProcess:
             backwards = order(timeline, "backward", step=step)
             assert backwards == [("B", 0, 0), ("B", 0, 1), ("B", None, None)]
 
+    def test_a_model_that_is_scripted(self, tmp_path):
+        program = """
+            import warnings
+            warnings.simplefilter("ignore")
+            model = torch.jit.script(made())
+            optimizer = optimizer_of(model)
+            for step in range(3):
+                for _ in range(2):
+                    model(x).sum().backward()
+                optimizer.step()
+        """
+        timeline, _ = train(tmp_path, program)
+        for step in range(3):
+            assert order(timeline, step=step) == IN_TURN
+
     def test_gradients_before_there_is_an_optimizer(self, tmp_path):
         """As torch's schedules ask for them to learn shapes."""
         program = """

@@ -28,6 +28,7 @@ from bubblescope.record.integrations.torch_loop.models import (
 )
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.integrations.torch_loop.reductions import Reducing
+from bubblescope.record.integrations.torch_loop.untrained import UntrainedModules, leave
 from bubblescope.record.notes import FORWARD, OPTIMIZER
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ def _collects(*_: Any, **__: Any) -> tuple[bytes, ...]:
 
 def _called(function: Any, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
+
+
+def _held_by(optimizer: Any) -> list[Any]:
+    return [one for group in optimizer.param_groups for one in group["params"]]
 
 
 class Loop:
@@ -124,6 +129,9 @@ class Loop:
         session.when_used(self._heed)
         self._reducing: Reducing | None = None
         self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Those of all threads."""
+        self._others = UntrainedModules(self, session)
 
     # The loop's models
 
@@ -133,15 +141,15 @@ class Loop:
             return
         self._session.saw.add(OPTIMIZER)
         try:
+            self._optimizers.add(optimizer)
             with self._adopting:
                 here = self._in_thread()
             if not here:
                 self._session.shared(Steps).leave(optimizer)
                 return
-            wanted = [one for group in optimizer.param_groups for one in group["params"]]
-            known = {id(one) for model in self._there() for one in model.parameters()}
-            if not known.issuperset(map(id, wanted)):  # some have an optimizer for each parameter
-                self._follow(called_of(self.modules.models_of(wanted)))
+            wanted = _held_by(optimizer)
+            if not self._known().issuperset(map(id, wanted)):  # some have one for each parameter
+                self._follow(called_of(self.modules.models_of(wanted), set(map(id, wanted))))
                 self._called, self._tries = False, _TRIES
                 self._heed()
         except Exception as error:  # noqa: BLE001  the job goes on
@@ -174,6 +182,8 @@ class Loop:
         try:
             if any(one is model for root in self._there() for one in (root, *wrapped_in(root))):
                 self._follow([made])
+            elif made in self._others:
+                self._others.hook(made)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
@@ -188,6 +198,14 @@ class Loop:
         if leave_out_whole(eval_frame, *ours):
             leave_out(eval_frame, Loop._run, Loop._collect_in_pass, *self.recording)
 
+    def _known(self) -> set[int]:
+        """Return the identities of the parameters of all models."""
+        return {id(one) for model in self._there() for one in model.parameters()}
+
+    def _trained(self) -> set[int]:
+        """Return those of the parameters that optimizers hold."""
+        return {id(one) for optimizer in self._optimizers for one in _held_by(optimizer)}
+
     def _there(self) -> list[Any]:
         return [model for reference in self._models if (model := reference()) is not None]
 
@@ -196,9 +214,11 @@ class Loop:
         # Those that have been compiled since are not any more.
         new = [one for one in models if not self._follows(one)]
         for model in new:
+            leave(model)
             Called(model, self)
             for inner in wrapped_in(model):
                 if not self._follows(inner):
+                    leave(inner)
                     Called(inner, self, wrapper=model)
         there = {id(model): model for model in (*self._there(), *new)}
         self._models = list(map(weakref.ref, there.values()))
@@ -207,7 +227,7 @@ class Loop:
 
     def _follows(self, model: Any) -> bool:
         call = model._compiled_call_impl  # noqa: SLF001
-        return isinstance(call, Called) and call.loop is self
+        return type(call) is Called and call.loop is self
 
     def _follow_others(self) -> None:
         """Follow other modules too, for these are never called.
@@ -220,7 +240,10 @@ class Loop:
             held = [one for model in models for one in model.parameters()]
             outermost = self.modules.models_of(held)
             if not self._follow(outermost):
-                self._follow(part for model in models for part in parts_of(model))
+                trained = self._trained()
+                self._follow(part for model in models for part in parts_of(model, trained))
+                others = [part for model in models for part in model.children()]
+                self._others.follow(others, trained)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
@@ -232,13 +255,23 @@ class Loop:
         """
         models = self._there()
         held = [one for model in models for one in model.parameters()]
-        outermost = called_of(self.modules.models_of(held))
+        outermost = called_of(self.modules.models_of(held), set(map(id, held)))
         for wrapper in outermost:
             within = [model for model in models if any(one is model for one in wrapper.modules())]
             if len(within) == 1 and within[0] is not wrapper and self._follows(within[0]):
                 self._follow([wrapper])
                 inner, outer = (one._compiled_call_impl for one in (within[0], wrapper))  # noqa: SLF001
                 outer.chunk = inner.chunk = inner.chunk or self._free_chunk()
+
+    def _follow_untrained(self) -> None:
+        """Follow what is not trained too, as soon as there is any."""
+        try:
+            self._others.begin_step()
+            if self.modules.grown():
+                trained = self._known() | self._trained()
+                self._others.follow(self.modules.outermost(), trained)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
 
     # Steps
 
@@ -276,6 +309,7 @@ class Loop:
                 if isinstance(called := model._compiled_call_impl, Called):  # noqa: SLF001
                     called.leave()
         self._models.clear()
+        self._others.leave()
 
     def _enter(self, begins: Callable[[], bool] | None = None) -> bool:
         """Say whether what happens now is to be recorded.
@@ -305,6 +339,7 @@ class Loop:
             return
         if self._step < 0:
             self._introduce()
+        self._follow_untrained()
         self._step += 1
         self._failed = None
         self.origins.begin_step()
@@ -696,6 +731,26 @@ class Loop:
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
         return True
+
+    def untrained(self, recorded: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call a module that no optimizer holds, and record it.
+
+        Between steps, while the models are not in training, it is part of an evaluation.
+
+        Args:
+            recorded: Calls a function with its arguments, and records it under the module's name.
+            function: What to call.
+            args: Arguments by place.
+            kwargs: Arguments by name.
+        """
+        call = _called
+        try:
+            if self._free():
+                evaluates = self._between and not self._in_training()
+                call = self._evaluated if evaluates else recorded
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+        return call(function, *args, **kwargs)
 
     def _note(self, work: Any, before: int, *, again: bool) -> None:
         """Note a forward, before which the thread had come to a number; see `Origins.note`."""
