@@ -62,6 +62,7 @@ def optimizers(module: ModuleType, session: Session) -> None:
 
     module.Optimizer.__init__ = init
     session.shared(Steps).then(loop.end_step)
+    session.shared(Steps).left_out(loop.stepped_elsewhere)
     for optimizer in made_before(module):
         loop.adopt(optimizer)
 

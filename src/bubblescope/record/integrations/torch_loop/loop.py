@@ -66,8 +66,8 @@ def _held_by(optimizer: Any) -> list[Any]:
 class Loop:
     """Follows a training loop.
 
-    Only the thread that made the first optimizer counts, until it ends: others fetch data or compute
-    gradients, or train models of their own.
+    Only one thread counts, for others fetch data or compute gradients, or train models of their own:
+    the one that made the first optimizer, until it ends, or another turns out to make the steps.
 
     Args:
         session: Records what is found.
@@ -97,6 +97,10 @@ class Loop:
         self._torch = sys.modules["torch"]
         self.thread = 0
         self._adopting = threading.Lock()
+        self._stepped = False
+        """Whether that thread has made a step since it is followed."""
+        self._other = 0
+        """The thread that made the last step, if that was another."""
         self.compiler = Compiler()
         self.modules = Modules()
         self.passing: list[Any] = []
@@ -157,20 +161,73 @@ class Loop:
 
     def _in_thread(self) -> bool:
         """Say whether this is the thread that is followed: the first, until that has ended."""
-        if self.thread == _thread():
+        if self._session.thread is threading.current_thread() and self.thread:
             return True
-        if self.thread and self._session.thread.is_alive():
+        if not self.thread:
+            self._tensor = self._torch.Tensor
+            self.origins = Origins(self._tensor)
+            self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
+            self.compiler.bind(self._torch)
+            self._has_gradients = self._torch.is_grad_enabled
+        elif self._session.thread.is_alive():
             return False
-        self._tensor = self._torch.Tensor
-        self.origins = Origins(self._tensor)
-        self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
-        self.compiler.bind(self._torch)
+        self._follow_thread()
+        return True
+
+    def _follow_thread(self) -> None:
+        """Follow this thread from now on."""
         with suppress(Exception):  # older versions may not tell who looks on
             apart(self._torch)
-        self._has_gradients = self._torch.is_grad_enabled
+        self.origins.clear()
         self._session.thread = threading.current_thread()
-        self.thread = _thread()
-        return True
+        self.thread, self._stepped, self._other = _thread(), False, 0
+
+    def _succeed(self) -> None:
+        """Follow this thread, which trains, if the one that was followed has ended.
+
+        It may have the very identity of that one: the system gives it again.
+        """
+        if self.thread and not self._session.thread.is_alive():
+            with self._adopting:
+                if self._session.thread is not threading.current_thread():
+                    self._follow_thread()
+
+    def stepped_elsewhere(self, optimizer: Any) -> None:
+        """Note a step of another thread than the one that is followed, or of an optimizer of its own.
+
+        If it shows that the thread is the one that trains, that is followed from now on.
+        """
+        try:
+            with self._adopting:
+                steps = 1 + (self._other == _thread())
+                trains = self.thread == _thread() or self._takes_over(optimizer, steps)
+                self._other = _thread()
+                if trains and self.thread != _thread():
+                    # One of them may have been begun by the thread that was followed.
+                    self._session.skip_steps(steps if self._between else steps - 1)
+                    self._session.count_elsewhere(1 - steps)
+                    self._follow_thread()
+                    self.inside, self._between, self._stepped = _OUTSIDE, True, True
+            if not trains:
+                self._session.optimized_elsewhere()
+                return
+            self._session.shared(Steps).join(optimizer)
+            self.adopt(optimizer)
+            self._heed()
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+
+    def _takes_over(self, optimizer: Any, steps: int) -> bool:
+        """Say whether a thread that has made so many steps in a row trains in the followed one's place.
+
+        That may be in the midst of its first step, or slower than others. So where it has stepped, it
+        has to rest between two steps; and one with optimizers of its own trains beside it.
+        """
+        if not self._session.thread.is_alive():
+            return True
+        if self._session.shared(Steps).leaves(optimizer):
+            return steps > 1 and self._step < 0
+        return not self._stepped or (steps > 1 and self._between)
 
     def compiled(self, model: Any, made: Any) -> None:
         """Follow what a model that is followed has been compiled to.
@@ -292,7 +349,8 @@ class Loop:
             return
         if not self._called and self._tries > 0:
             self._follow_others()
-        self._between = True
+        self._between = self._stepped = True
+        self._other = 0
         self._heed()
 
     def _free(self) -> bool:
@@ -513,6 +571,8 @@ class Loop:
         def call(iterator: Any, *args: Any, **kwargs: Any) -> Any:
             aside = False
             try:
+                if self.thread != _thread() and self._in_training():
+                    self._succeed()
                 if self._free():
                     self._feeds = iterator in self._fed_by
                     if self._between:
@@ -700,6 +760,8 @@ class Loop:
             return function(*args, **kwargs)
         self._session.saw.add(FORWARD)
         first = self._between
+        if first or self.thread != _thread():
+            self._succeed()
         work: Work | None = None
         again = False
 
