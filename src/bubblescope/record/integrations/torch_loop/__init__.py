@@ -176,6 +176,11 @@ def transfers(module: ModuleType, session: Session) -> None:
             setattr(home, name, function)
 
 
+def functional(module: ModuleType, session: Session) -> None:
+    """Record waiting for functional collectives, as those of a `DTensor`, which begin at once."""
+    module.wait_tensor = session.shared(Loop).collective(module.wait_tensor)  # type: ignore[attr-defined]
+
+
 def _receiving(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
     """Return a function whose receive is recorded while it is waited for."""
 
