@@ -317,6 +317,30 @@ class TestWhatIsNotTrained:
         )
         assert "[True]" in said
 
+    def test_modules_that_answer_with_an_error_are_left_alone(self, tmp_path):
+        timeline, _ = train_beside(
+            tmp_path,
+            """
+            class Odd(nn.Module):
+                def parameters(self, recurse=True):
+                    raise RuntimeError("odd")
+            class Half(nn.Module):
+                def __init__(self):
+                    nn.Module.__init__(self)
+                    del self._parameters
+            odd, half = Odd(), Half()
+            model, teacher = Student(), Teacher()
+            optimizer = optimizer_of(model)
+            for step in range(2):
+                for _ in range(2):
+                    (model(x) - teacher(x).detach()).sum().backward()
+                optimizer.step()
+            """,
+        )
+        for step in range(2):
+            assert order(timeline, step=step) == IN_TURN
+            assert beside(timeline, step) == {"running Teacher": 2}
+
     def test_modules_that_come_and_go_in_every_step_are_not_looked_for(self, tmp_path):
         _, said = train_beside(
             tmp_path,
