@@ -205,7 +205,9 @@ class Loop:
                 if trains and self.thread != _thread():
                     # One of them may have been begun by the thread that was followed.
                     self._session.skip_steps(steps if self._between else steps - 1)
-                    self._session.count_elsewhere(1 - steps)
+                    # What trained beside one that has ended is left out until now; else nothing is.
+                    beside = self._step >= 0 and self._session.shared(Steps).leaves(optimizer)
+                    self._session.count_elsewhere(1 if beside else 1 - steps)
                     self._follow_thread()
                     self.inside, self._between, self._stepped = _OUTSIDE, True, True
             if not trains:
