@@ -486,6 +486,17 @@ ACCUMULATION = """
 """
 
 
+THERE_AND_BACK = """
+trained(model, optimizer, 2)
+in_thread(trained, model, optimizer, 4)
+trained(model, optimizer, 2)
+"""
+ANEW = """
+def anew():
+    model = made()
+    trained(model, torch.optim.Adam(model.parameters()), 4)
+in_thread(anew)
+"""
 EVALUATED = 13
 """Tasks of an evaluation of that: six batches, each fetched and passed on, and the end of the data."""
 
@@ -806,6 +817,21 @@ class TestOneProcess:
         for step in range(3):
             backwards = order(timeline, "backward", step=step)
             assert backwards == [("B", 0, 0), ("B", 0, 1), ("B", None, None)]
+
+    def test_a_model_that_is_scripted(self, tmp_path):
+        program = """
+            import warnings
+            warnings.simplefilter("ignore")
+            model = torch.jit.script(made())
+            optimizer = optimizer_of(model)
+            for step in range(3):
+                for _ in range(2):
+                    model(x).sum().backward()
+                optimizer.step()
+        """
+        timeline, _ = train(tmp_path, program)
+        for step in range(3):
+            assert order(timeline, step=step) == IN_TURN
 
     def test_gradients_before_there_is_an_optimizer(self, tmp_path):
         """As torch's schedules ask for them to learn shapes."""
@@ -1178,6 +1204,59 @@ class TestOneProcess:
             for begin, end, *task in stamped(tmp_path / "out", said, name):
                 assert begin <= task[0] < task[1] <= end
 
+    @pytest.mark.parametrize(
+        ("program", "steps"),
+        [
+            ("in_thread(trained, model, optimizer, 4)", [1, 2, 3]),
+            # As epochs that a server starts: each thread goes on where another has ended.
+            ("for _ in range(3): in_thread(trained, model, optimizer, 2)", [1, 2, 3, 4, 5]),
+            (THERE_AND_BACK, [0, 1, 4, 5, 6, 7]),
+            (ANEW, [2, 3]),
+        ],
+        ids=["alone", "threads", "there and back", "with an optimizer of its own"],
+    )
+    def test_what_one_thread_has_made_is_recorded_where_it_is_trained(
+        self, tmp_path, program, steps
+    ):
+        """Once a thread has shown, by a step, or two, that it is it that trains."""
+        program = f"""
+import threading
+done = 0
+def in_thread(function, *given):
+    thread = threading.Thread(target=function, args=given)
+    thread.start()
+    thread.join()
+def trained(model, optimizer, steps):
+    global done
+    for _ in range(steps):
+        known = done in {steps}
+        for _ in range(2):
+            with stamped("forward" if known else "none"):
+                y = model(x)
+            with stamped("backward" if known else "none"):
+                y.sum().backward()
+        with stamped("optimizer" if known else "none"):
+            optimizer.step()
+        optimizer.zero_grad()
+        print("rank", done, y.sum().item().hex(), [p.tolist() for p in model.parameters()])
+        done += 1
+model = made()
+optimizer = torch.optim.Adam(model.parameters())
+{program}
+"""
+        command = job(tmp_path, STAMPED + program)
+        done = recorded(tmp_path / "out", command)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "threads" not in done.stderr
+        assert results(done.stdout) == results(run(command).stdout)
+        timeline = sources.load(tmp_path / "out")
+        assert timeline.steps == steps
+        for step in steps:
+            assert order(timeline, step=step) == IN_TURN
+        for name in ("forward", "backward", "optimizer"):
+            for begin, end, *task in stamped(tmp_path / "out", done.stdout.splitlines(), name):
+                assert begin <= task[0] < task[1] <= end
+
     def test_of_threads_that_train_at_once_one_is_recorded(self, tmp_path):
         program = """
             import threading
@@ -1205,6 +1284,10 @@ class TestOneProcess:
         kinds = ("forward", "backward", "optimizer")
         timeline = sources.load(tmp_path / "out")
         assert counts(timeline) == {(step, kind): 1 for step in range(4) for kind in kinds}
+        [told] = [one for one in timeline.run.warnings if one.code == "other-threads"]
+        assert told.lost == 4
+        info = run([sys.executable, "-m", "bubblescope", "info", str(tmp_path / "out")])
+        assert "rank 0 trained at least 4 steps in other threads" in " ".join(info.stderr.split())
 
     def test_what_is_wrapped_may_be_called_alone(self, tmp_path):
         """As in an evaluation of `model.module`, for which ranks need not wait for each other."""

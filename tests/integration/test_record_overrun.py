@@ -147,7 +147,7 @@ def test_those_who_follow_a_recording_pass_over_what_it_says(tmp_path):
     with Recorder(tmp_path, rank=0, timer=CpuTimer(), groups=many) as job:
         tail = Tail(tmp_path)
         tail.news()
-        job._writer._sink.dropped(5, (0, 0))
+        job._writer._sink.tell(dropped=5, dropped_steps=(0, 0))
         step(job, 3)
         written(job, tmp_path)
         [news] = tail.news()

@@ -54,6 +54,7 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "torch.amp.grad_scaler": "torch_loop:scalers",
         "torch.utils.data.dataloader": "torch_loop:data",
         "torch.distributed.distributed_c10d": "torch_loop:transfers",
+        "torch.distributed._functional_collectives": "torch_loop:functional",
     },
     "deepspeed": {"deepspeed.runtime.pipe.engine": "deepspeed:engine"},
     "dualpipe": {

@@ -68,8 +68,8 @@ def why_not_all(notes: list[Note]) -> str | None:
     steps = max((note.elsewhere for note in notes), default=0)
     if steps:
         return (
-            f"the job trained {units.count(steps, 'step')} in other threads than the one that made the "
-            "first optimizer, which are not recorded; run each as a job by itself"
+            f"the job trained {units.count(steps, 'step')} in other threads than the one that is "
+            "recorded; run each as a job by itself"
         )
     most = max(notes, key=lambda note: note.unfollowed, default=Note())
     steps = most.unfollowed

@@ -523,6 +523,11 @@ class Recorder:
         if self._writer is not None:
             self._writer.write(tasks)
 
+    def trained_elsewhere(self, steps: int) -> None:
+        """Let the recording say that the job made so many steps in threads that are not recorded."""
+        if self._writer is not None:
+            self._writer.elsewhere = steps
+
     def _add_collections(self) -> None:
         """Record the garbage collections since this was called last; everything waits for them.
 

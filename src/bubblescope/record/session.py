@@ -231,16 +231,35 @@ class Session:
 
     def optimized_elsewhere(self) -> None:
         """Tell that an optimizer has made a step in another thread than the one that is recorded."""
-        if not self.elsewhere:
+        self.count_elsewhere(1)
+        if self.elsewhere == 2:  # after one, that thread may turn out to be the one that trains
             warn(
-                "the job trains in several threads at once; only the one that made the first optimizer "
-                "is recorded: run each as a job by itself (docs/recording.md)",
+                "the job trains in several threads at once; only one of them is recorded: run each as "
+                "a job by itself (docs/recording.md)",
                 stacklevel=3,
             )
-        self.elsewhere += 1
+
+    def count_elsewhere(self, steps: int) -> None:
+        """Count so many steps more, or less, that were made in other threads."""
+        self.elsewhere += steps
+        if self.recorder is not None:
+            self.recorder.trained_elsewhere(self.elsewhere)
+
+    def skip_steps(self, steps: int) -> None:
+        """Tell that so many steps were made that are not recorded, but have numbers of their own."""
+        self._next += steps
 
     def _in_thread(self) -> bool:
         return threading.get_ident() == self.thread.ident
+
+    def in_other_thread(self) -> bool:
+        """Say whether this is another thread of the job than the one that trains, in its own loop.
+
+        Those that the job has not started, such as autograd's, do what that one asks for.
+        """
+        if self.framework is not None or self._in_thread():
+            return False
+        return not isinstance(threading.current_thread(), threading._DummyThread)  # noqa: SLF001
 
     def spoil_round(self) -> None:
         """Tell that the round failed: the next one takes its place, and what it did is of no step.
@@ -268,7 +287,8 @@ class Session:
         facts = {"rank": _rank(), "recorded_by": self.framework or LOOP, **self._facts}
         for ask in self._asked:
             facts = {**ask(), **facts}
-        self._first = facts.pop("first_step", 0)
+        # The job's own count has steps that were made in a thread before that was known to train.
+        self._first = max(facts.pop("first_step", 0) - self._next, 0)
         early, self._early = self._early, None
         recorder = Recorder(
             settings.out,
@@ -287,6 +307,7 @@ class Session:
         for observer in self._observers:
             recorder.on_step(observer)
         recorder.__enter__()
+        recorder.trained_elsewhere(self.elsewhere)
         if early is not None and (tasks := early.taken()) is not None:
             recorder.write(tasks)
         if settings.prometheus:

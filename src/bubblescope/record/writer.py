@@ -70,6 +70,7 @@ class Writer:
     Attributes:
         works: Whether tasks are still accepted.
         path: The file; None if none could be made.
+        elsewhere: Steps that the job has made in other threads than the one that is recorded.
     """
 
     def __init__(
@@ -93,8 +94,9 @@ class Writer:
         self._given: Buffer | None = None
         """The last tasks that were fetched."""
         self._dropped = _NOTHING
-        self._told = _NOTHING
-        """What the file says was dropped."""
+        self.elsewhere = 0
+        self._told = _NOTHING, 0
+        """What the file says was dropped, and how many steps were made elsewhere."""
         self._seen: list[Rows] = []
         """Tasks of the step that has not ended, if anybody wants to know of it."""
         self._before: list[Rows] = []
@@ -164,7 +166,7 @@ class Writer:
         try:
             if not isinstance(self._error, OSError):
                 self._heed_deletion()
-                self._tell_dropped(self._sink)
+                self._tell_lacks(self._sink, least=1)
             self._sink.close(complete=self.works)
         except OSError as error:
             self.give_up(error)
@@ -203,18 +205,24 @@ class Writer:
                     continue
                 rows = tasks.rows(self._timer)
                 self._heed_deletion()
-                self._tell_dropped(self._sink)
+                self._tell_lacks(self._sink, least=1 + self._told[1])
                 self._sink.write(rows)
                 if self._observers:
                     self._see(rows)
             except Exception as error:  # noqa: BLE001  whatever it is, training goes on
                 self._error = error
 
-    def _tell_dropped(self, sink: Sink) -> None:
-        """Write how many tasks were dropped, if that is news."""
-        if self._dropped != self._told:
-            self._told = self._dropped
-            sink.dropped(*self._told)
+    def _tell_lacks(self, sink: Sink, least: int) -> None:
+        """Write what the file lacks, if that is news.
+
+        Args:
+            sink: The file.
+            least: How many more steps elsewhere are news.
+        """
+        dropped, elsewhere = self._told
+        if self._dropped != dropped or self.elsewhere >= elsewhere + least:
+            dropped, elsewhere = self._told = self._dropped, self.elsewhere
+            sink.tell(dropped=dropped.tasks, dropped_steps=dropped.steps, elsewhere=elsewhere)
 
     def _heed_deletion(self) -> None:
         """Begin a new file if somebody deleted or moved the one there was, and warn of it once.
@@ -228,7 +236,7 @@ class Writer:
         moved = old.moved()
         old.release()
         self._sink = None
-        self._sink, self._told = self._begun(), _NOTHING
+        self._sink, self._told = self._begun(), (_NOTHING, 0)
         if self._deleted:
             return
         self._deleted = True

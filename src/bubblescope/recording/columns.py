@@ -113,6 +113,8 @@ class Header(msgspec.Struct, frozen=True):
         dropped: Tasks that were not written until here, for there were too many to be held. Where it
             changes, the header is repeated in the midst of the file.
         dropped_steps: The first and the last step that they were of; None if they were of none.
+        elsewhere: Steps that the job had made until here in other threads than the one that is
+            recorded. The header is repeated for that too, though not for each.
     """
 
     format: int
@@ -139,10 +141,11 @@ class Header(msgspec.Struct, frozen=True):
     groups: tuple[Membership, ...] = ()
     dropped: Amount = 0
     dropped_steps: tuple[Int64, Int64] | None = None
+    elsewhere: Amount = 0
 
     def of_its_rank(self) -> Header:
         """Return what is the same in all headers of a recording."""
-        return msgspec.structs.replace(self, before=0, dropped=0, dropped_steps=None)
+        return msgspec.structs.replace(self, before=0, dropped=0, dropped_steps=None, elsewhere=0)
 
     @property
     def timed(self) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -106,14 +106,13 @@ class Sink:
             self._append(data)
             self._rows += count
 
-    def dropped(self, count: int, steps: tuple[int, int] | None) -> None:
-        """Append that so many tasks, of these steps, were not written until here.
+    def tell(self, **said: Any) -> None:
+        """Append what the header says from here on of what the recording lacks.
 
         Args:
-            count: How many, since the recording began.
-            steps: The first and the last that they were of; None if they were of none.
+            **said: Fields of the header: dropped, dropped_steps, elsewhere.
         """
-        self._header = msgspec.structs.replace(self._header, dropped=count, dropped_steps=steps)
+        self._header = msgspec.structs.replace(self._header, **said)
         row = _header_row(self._header, busy=self._busy)
         if self._half is not None and self._size + len(row) > self._half:
             self._put_aside()  # whose header says so

@@ -350,6 +350,7 @@ class _Recording:
                 *_ending(self.path, self.torn, _lost_by_a_kill(header, tasks)),
                 *_dropped(self.path, self.lost, len(tasks)),
                 *_overrun(self.path, self._last, self.lost + len(tasks)),
+                *_elsewhere(self._last),
                 *_failed(header.rank, failed),
             ),
         )
@@ -397,6 +398,16 @@ def _overrun(path: Path, header: Header, written: int) -> tuple[Notice, ...]:
         f"written.{of}"
     )
     return (Notice("overrun", text, header.dropped, total),)
+
+
+def _elsewhere(header: Header) -> tuple[Notice, ...]:
+    if not header.elsewhere:
+        return ()
+    text = (
+        f"rank {header.rank} trained at least {units.count(header.elsewhere, 'step')} in other threads "
+        "than the one that is recorded; run each as a job by itself"
+    )
+    return (Notice("other-threads", text, header.elsewhere),)
 
 
 def _damage(path: Path, torn: Torn) -> tuple[Notice, ...]:

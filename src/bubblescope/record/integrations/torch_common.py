@@ -50,6 +50,7 @@ class Steps:
         self._running: list[_Running] = []
         self._elsewhere: weakref.WeakSet[Any] = weakref.WeakSet()
         self._heeding: list[Callable[[], None]] = []
+        self._heeding_others: list[Callable[[Any], None]] = []
         self._in_compiled: Callable[[], Any] = _nothing
         module = sys.modules["torch.optim.optimizer"]
         module.register_optimizer_step_pre_hook(self._before)
@@ -69,13 +70,25 @@ class Steps:
         """Have this called after every step."""
         self._heeding.append(heed)
 
+    def left_out(self, heed: Callable[[Any], None]) -> None:
+        """Have this called with the optimizer after every step that was left out."""
+        self._heeding_others.append(heed)
+
     def leave(self, optimizer: Any) -> None:
         """Do not record an optimizer of another thread than the one that is recorded."""
         self._elsewhere.add(optimizer)
 
+    def leaves(self, optimizer: Any) -> bool:
+        """Say whether an optimizer is one of these."""
+        return optimizer in self._elsewhere
+
+    def join(self, optimizer: Any) -> None:
+        """Record an optimizer after all."""
+        self._elsewhere.discard(optimizer)
+
     def _before(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Begin a step; return the arguments that it is to have, if not these."""
-        if compiling() or self._in_compiled() is not None or optimizer in self._elsewhere:
+        if compiling() or self._in_compiled() is not None or self._leaves_out(optimizer):
             return None
         self._begin(optimizer, [_OPTIMIZER])
         if kwargs.get("closure") is not None:
@@ -118,8 +131,11 @@ class Steps:
             leave_out(eval_frame, self.noticed(compiling), compiling)
             self._in_compiled = asks
 
+    def _leaves_out(self, optimizer: Any) -> bool:
+        return optimizer in self._elsewhere or self._session.in_other_thread()
+
     def _begin(self, optimizer: Any, places: list[bytes]) -> None:
-        if optimizer in self._elsewhere:
+        if self._leaves_out(optimizer):
             return
         # One that runs already failed then. One that holds others is one task with them.
         while any(one.optimizer is optimizer for one in self._running):
@@ -128,8 +144,9 @@ class Steps:
         self._running.append(_Running(optimizer, places, self._session.begin(places)))
 
     def _end(self, optimizer: Any) -> None:
-        if optimizer in self._elsewhere:
-            self._session.optimized_elsewhere()
+        if self._leaves_out(optimizer):
+            for heed_other in self._heeding_others:
+                heed_other(optimizer)
             return
         self._session.optimized(optimizer)
         if self._running:

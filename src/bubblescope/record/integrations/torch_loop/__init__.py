@@ -9,6 +9,7 @@ Such a loop calls its model, `backward` and an optimizer, and perhaps `torch.dis
   what another has made, without a backward of their own, are one chunk with it;
 * a backward belongs to the forward whose output it starts from, which autograd's graph tells, in
   whatever order backwards come; one that starts from several micro-batches is of none of them;
+* modules with parameters that no optimizer holds are beside what is trained: teachers, averages;
 * what fails was no task, and may be tried again;
 * ranks are stages in order if all but the first begin with a receive; otherwise they are replicas.
 
@@ -30,6 +31,7 @@ from bubblescope.record.integrations.torch_common import (
 )
 from bubblescope.record.integrations.torch_loop.called import PASSING
 from bubblescope.record.integrations.torch_loop.loop import Loop
+from bubblescope.record.integrations.torch_loop.untrained import Untrained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +62,7 @@ def optimizers(module: ModuleType, session: Session) -> None:
 
     module.Optimizer.__init__ = init
     session.shared(Steps).then(loop.end_step)
+    session.shared(Steps).left_out(loop.stepped_elsewhere)
     for optimizer in made_before(module):
         loop.adopt(optimizer)
 
@@ -68,7 +71,7 @@ def compiled(module: ModuleType, session: Session) -> None:
     """Follow what `torch.compile` makes of a model, from its first call on."""
     loop = session.shared(Loop)
     if in_compiled(sys.modules["torch"]) is not None:  # else nothing tells when to be left alone
-        leave_out(module, *PASSING, *loop.passing)
+        leave_out(module, *PASSING, *loop.passing, Untrained.__call__, Untrained._aside)  # noqa: SLF001
         loop.within_compiled(module)
     made = module.OptimizedModule
     theirs = made.__init__
@@ -171,6 +174,11 @@ def transfers(module: ModuleType, session: Session) -> None:
     for name, function in recorded.items():
         for home in (module, sys.modules["torch.distributed"]):  # it says all of them again
             setattr(home, name, function)
+
+
+def functional(module: ModuleType, session: Session) -> None:
+    """Record waiting for functional collectives, as those of a `DTensor`, which begin at once."""
+    module.wait_tensor = session.shared(Loop).collective(module.wait_tensor)  # type: ignore[attr-defined]
 
 
 def _receiving(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:

@@ -150,6 +150,14 @@ class Origins:
         self.far = 0
         self.kind: Any = None
 
+    def clear(self) -> None:
+        """Forget everything: another thread is followed, which has numbers of its own."""
+        self.bounds.clear()
+        self.works.clear()
+        self._earlier = self.open = self._left = 0
+        self._backward.clear()
+        self.last = self.kind = None
+
     def begin_step(self) -> None:
         """Forget the step before the last."""
         del self.bounds[: 2 * self._earlier]

@@ -28,6 +28,7 @@ from bubblescope.record.integrations.torch_loop.models import (
 )
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.integrations.torch_loop.reductions import Reducing
+from bubblescope.record.integrations.torch_loop.untrained import UntrainedModules, leave
 from bubblescope.record.notes import FORWARD, OPTIMIZER
 
 if TYPE_CHECKING:
@@ -58,11 +59,15 @@ def _called(function: Any, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
+def _held_by(optimizer: Any) -> list[Any]:
+    return [one for group in optimizer.param_groups for one in group["params"]]
+
+
 class Loop:
     """Follows a training loop.
 
-    Only the thread that made the first optimizer counts, until it ends: others fetch data or compute
-    gradients, or train models of their own.
+    Only one thread counts, for others fetch data or compute gradients, or train models of their own:
+    the one that made the first optimizer, until it ends, or another turns out to make the steps.
 
     Args:
         session: Records what is found.
@@ -92,6 +97,10 @@ class Loop:
         self._torch = sys.modules["torch"]
         self.thread = 0
         self._adopting = threading.Lock()
+        self._stepped = False
+        """Whether that thread has made a step since it is followed."""
+        self._other = 0
+        """The thread that made the last step, if that was another."""
         self.compiler = Compiler()
         self.modules = Modules()
         self.passing: list[Any] = []
@@ -124,6 +133,9 @@ class Loop:
         session.when_used(self._heed)
         self._reducing: Reducing | None = None
         self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Those of all threads."""
+        self._others = UntrainedModules(self, session)
 
     # The loop's models
 
@@ -133,15 +145,15 @@ class Loop:
             return
         self._session.saw.add(OPTIMIZER)
         try:
+            self._optimizers.add(optimizer)
             with self._adopting:
                 here = self._in_thread()
             if not here:
                 self._session.shared(Steps).leave(optimizer)
                 return
-            wanted = [one for group in optimizer.param_groups for one in group["params"]]
-            known = {id(one) for model in self._there() for one in model.parameters()}
-            if not known.issuperset(map(id, wanted)):  # some have an optimizer for each parameter
-                self._follow(called_of(self.modules.models_of(wanted)))
+            wanted = _held_by(optimizer)
+            if not self._known().issuperset(map(id, wanted)):  # some have one for each parameter
+                self._follow(called_of(self.modules.models_of(wanted), set(map(id, wanted))))
                 self._called, self._tries = False, _TRIES
                 self._heed()
         except Exception as error:  # noqa: BLE001  the job goes on
@@ -149,20 +161,75 @@ class Loop:
 
     def _in_thread(self) -> bool:
         """Say whether this is the thread that is followed: the first, until that has ended."""
-        if self.thread == _thread():
+        if self._session.thread is threading.current_thread() and self.thread:
             return True
-        if self.thread and self._session.thread.is_alive():
+        if not self.thread:
+            self._tensor = self._torch.Tensor
+            self.origins = Origins(self._tensor)
+            self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
+            self.compiler.bind(self._torch)
+            self._has_gradients = self._torch.is_grad_enabled
+        elif self._session.thread.is_alive():
             return False
-        self._tensor = self._torch.Tensor
-        self.origins = Origins(self._tensor)
-        self.number = self._torch.autograd._get_sequence_nr  # noqa: SLF001  it has no other name
-        self.compiler.bind(self._torch)
+        self._follow_thread()
+        return True
+
+    def _follow_thread(self) -> None:
+        """Follow this thread from now on."""
         with suppress(Exception):  # older versions may not tell who looks on
             apart(self._torch)
-        self._has_gradients = self._torch.is_grad_enabled
+        self.origins.clear()
         self._session.thread = threading.current_thread()
-        self.thread = _thread()
-        return True
+        self.thread, self._stepped, self._other = _thread(), False, 0
+
+    def _succeed(self) -> None:
+        """Follow this thread, which trains, if the one that was followed has ended.
+
+        It may have the very identity of that one: the system gives it again.
+        """
+        if self.thread and not self._session.thread.is_alive():
+            with self._adopting:
+                if self._session.thread is not threading.current_thread():
+                    self._follow_thread()
+
+    def stepped_elsewhere(self, optimizer: Any) -> None:
+        """Note a step of another thread than the one that is followed, or of an optimizer of its own.
+
+        If it shows that the thread is the one that trains, that is followed from now on.
+        """
+        try:
+            with self._adopting:
+                steps = 1 + (self._other == _thread())
+                trains = self.thread == _thread() or self._takes_over(optimizer, steps)
+                self._other = _thread()
+                if trains and self.thread != _thread():
+                    # One of them may have been begun by the thread that was followed.
+                    self._session.skip_steps(steps if self._between else steps - 1)
+                    # What trained beside one that has ended is left out until now; else nothing is.
+                    beside = self._step >= 0 and self._session.shared(Steps).leaves(optimizer)
+                    self._session.count_elsewhere(1 if beside else 1 - steps)
+                    self._follow_thread()
+                    self.inside, self._between, self._stepped = _OUTSIDE, True, True
+            if not trains:
+                self._session.optimized_elsewhere()
+                return
+            self._session.shared(Steps).join(optimizer)
+            self.adopt(optimizer)
+            self._heed()
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+
+    def _takes_over(self, optimizer: Any, steps: int) -> bool:
+        """Say whether a thread that has made so many steps in a row trains in the followed one's place.
+
+        That may be in the midst of its first step, or slower than others. So where it has stepped, it
+        has to rest between two steps; and one with optimizers of its own trains beside it.
+        """
+        if not self._session.thread.is_alive():
+            return True
+        if self._session.shared(Steps).leaves(optimizer):
+            return steps > 1 and self._step < 0
+        return not self._stepped or (steps > 1 and self._between)
 
     def compiled(self, model: Any, made: Any) -> None:
         """Follow what a model that is followed has been compiled to.
@@ -174,6 +241,8 @@ class Loop:
         try:
             if any(one is model for root in self._there() for one in (root, *wrapped_in(root))):
                 self._follow([made])
+            elif made in self._others:
+                self._others.hook(made)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
@@ -188,6 +257,14 @@ class Loop:
         if leave_out_whole(eval_frame, *ours):
             leave_out(eval_frame, Loop._run, Loop._collect_in_pass, *self.recording)
 
+    def _known(self) -> set[int]:
+        """Return the identities of the parameters of all models."""
+        return {id(one) for model in self._there() for one in model.parameters()}
+
+    def _trained(self) -> set[int]:
+        """Return those of the parameters that optimizers hold."""
+        return {id(one) for optimizer in self._optimizers for one in _held_by(optimizer)}
+
     def _there(self) -> list[Any]:
         return [model for reference in self._models if (model := reference()) is not None]
 
@@ -196,9 +273,11 @@ class Loop:
         # Those that have been compiled since are not any more.
         new = [one for one in models if not self._follows(one)]
         for model in new:
+            leave(model)
             Called(model, self)
             for inner in wrapped_in(model):
                 if not self._follows(inner):
+                    leave(inner)
                     Called(inner, self, wrapper=model)
         there = {id(model): model for model in (*self._there(), *new)}
         self._models = list(map(weakref.ref, there.values()))
@@ -207,7 +286,7 @@ class Loop:
 
     def _follows(self, model: Any) -> bool:
         call = model._compiled_call_impl  # noqa: SLF001
-        return isinstance(call, Called) and call.loop is self
+        return type(call) is Called and call.loop is self
 
     def _follow_others(self) -> None:
         """Follow other modules too, for these are never called.
@@ -220,7 +299,10 @@ class Loop:
             held = [one for model in models for one in model.parameters()]
             outermost = self.modules.models_of(held)
             if not self._follow(outermost):
-                self._follow(part for model in models for part in parts_of(model))
+                trained = self._trained()
+                self._follow(part for model in models for part in parts_of(model, trained))
+                others = [part for model in models for part in model.children()]
+                self._others.follow(others, trained)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
@@ -232,13 +314,23 @@ class Loop:
         """
         models = self._there()
         held = [one for model in models for one in model.parameters()]
-        outermost = called_of(self.modules.models_of(held))
+        outermost = called_of(self.modules.models_of(held), set(map(id, held)))
         for wrapper in outermost:
             within = [model for model in models if any(one is model for one in wrapper.modules())]
             if len(within) == 1 and within[0] is not wrapper and self._follows(within[0]):
                 self._follow([wrapper])
                 inner, outer = (one._compiled_call_impl for one in (within[0], wrapper))  # noqa: SLF001
                 outer.chunk = inner.chunk = inner.chunk or self._free_chunk()
+
+    def _follow_untrained(self) -> None:
+        """Follow what is not trained too, as soon as there is any."""
+        try:
+            self._others.begin_step()
+            if self.modules.grown():
+                trained = self._known() | self._trained()
+                self._others.follow(self.modules.outermost(), trained)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
 
     # Steps
 
@@ -259,7 +351,8 @@ class Loop:
             return
         if not self._called and self._tries > 0:
             self._follow_others()
-        self._between = True
+        self._between = self._stepped = True
+        self._other = 0
         self._heed()
 
     def _free(self) -> bool:
@@ -276,6 +369,7 @@ class Loop:
                 if isinstance(called := model._compiled_call_impl, Called):  # noqa: SLF001
                     called.leave()
         self._models.clear()
+        self._others.leave()
 
     def _enter(self, begins: Callable[[], bool] | None = None) -> bool:
         """Say whether what happens now is to be recorded.
@@ -305,6 +399,7 @@ class Loop:
             return
         if self._step < 0:
             self._introduce()
+        self._follow_untrained()
         self._step += 1
         self._failed = None
         self.origins.begin_step()
@@ -478,6 +573,8 @@ class Loop:
         def call(iterator: Any, *args: Any, **kwargs: Any) -> Any:
             aside = False
             try:
+                if self.thread != _thread() and self._in_training():
+                    self._succeed()
                 if self._free():
                     self._feeds = iterator in self._fed_by
                     if self._between:
@@ -665,6 +762,8 @@ class Loop:
             return function(*args, **kwargs)
         self._session.saw.add(FORWARD)
         first = self._between
+        if first or self.thread != _thread():
+            self._succeed()
         work: Work | None = None
         again = False
 
@@ -696,6 +795,26 @@ class Loop:
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
         return True
+
+    def untrained(self, recorded: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call a module that no optimizer holds, and record it.
+
+        Between steps, while the models are not in training, it is part of an evaluation.
+
+        Args:
+            recorded: Calls a function with its arguments, and records it under the module's name.
+            function: What to call.
+            args: Arguments by place.
+            kwargs: Arguments by name.
+        """
+        call = _called
+        try:
+            if self._free():
+                evaluates = self._between and not self._in_training()
+                call = self._evaluated if evaluates else recorded
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+        return call(function, *args, **kwargs)
 
     def _note(self, work: Any, before: int, *, again: bool) -> None:
         """Note a forward, before which the thread had come to a number; see `Origins.note`."""

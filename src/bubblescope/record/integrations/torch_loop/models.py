@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Modules:
         self.complete = False
         self._made: list[weakref.ref[Any]] = []
         self._most = _FEW
+        self._seen = -1
+        """How many of those that were made `grown` has told of; -1 if it was never asked."""
 
     def add(self, module: Any) -> None:
         """Note that a module was made."""
@@ -47,6 +50,19 @@ class Modules:
         if len(self._made) >= self._most:
             self._made = [one for one in self._made if one() is not None]
             self._most = max(_FEW, 2 * len(self._made))
+            self._seen = min(self._seen, 0)
+
+    def grown(self) -> bool:
+        """Say whether there may be modules with parameters that were not when this was last asked.
+
+        Some jobs make modules in every step, which are gone soon or have no parameters.
+        """
+        seen, self._seen = self._seen, len(self._made)
+        return seen < 0 or any(has_parameters(one()) for one in self._made[seen:])
+
+    def outermost(self) -> list[Any]:
+        """Return the modules that are part of no other; see `models_of` for how long that may take."""
+        return _outermost(self._there() if self.complete else _all_modules())
 
     def models_of(self, parameters: Iterable[Any]) -> list[Any]:
         """Return the modules that hold some of these parameters and are part of no other module.
@@ -56,44 +72,58 @@ class Modules:
         """
         wanted = {id(parameter) for parameter in parameters}
         if self.complete:
-            made = (one() for one in self._made)
-            found = _outermost([one for one in made if one is not None], wanted)
+            found = [one for one in _outermost(self._there()) if holds(one, wanted)]
             if wanted.issubset(id(one) for model in found for one in model.parameters()):
                 return found
-        module = sys.modules["torch.nn"].Module
-        # By type, for `isinstance` asks objects, and some answer by doing something.
-        return _outermost(
-            [one for one in gc.get_objects() if issubclass(type(one), module)], wanted
-        )
+        return [one for one in _outermost(_all_modules()) if holds(one, wanted)]
+
+    def _there(self) -> list[Any]:
+        return [one for made in self._made if (one := made()) is not None]
 
 
 _FEW: Final = 1024
 """Modules that are kept in mind before any are forgotten that are gone."""
 
 
-def _outermost(modules: Sequence[Any], wanted: set[int]) -> list[Any]:
-    """Return those of some modules that hold what is wanted and are part of no other of them."""
+def _all_modules() -> list[Any]:
+    """Return the modules of the process, whenever they were made."""
+    module = sys.modules["torch.nn"].Module
+    # By type, for `isinstance` asks objects, and some answer by doing something.
+    return [one for one in gc.get_objects() if issubclass(type(one), module)]
+
+
+def _outermost(modules: Sequence[Any]) -> list[Any]:
+    """Return those of some modules that are part of no other of them."""
     inner = {id(part) for one in modules for part in vars(one).get("_modules", {}).values()}
-    return [one for one in modules if id(one) not in inner and _holds(one, wanted)]
+    return [one for one in modules if id(one) not in inner]
 
 
-def called_of(models: Iterable[Any]) -> Iterator[Any]:
+def called_of(models: Iterable[Any], wanted: set[int]) -> Iterator[Any]:
     """Yield the modules that a loop can call: a model's parts, where it only holds them together.
 
     So do lists of modules, and Lightning's modules that leave it to `training_step` what is called.
+
+    Args:
+        models: They.
+        wanted: Identities of parameters, of which each of the parts has to hold one.
     """
     for model in models:
-        home = getattr(type(model).forward, "__module__", None)
-        # What is compiled has one of its own.
-        if home in _NO_FORWARD and "forward" not in vars(model):
-            yield from called_of(parts_of(model))
+        if only_holds(model):
+            yield from called_of(parts_of(model, wanted), wanted)
         else:
             yield model
 
 
-def parts_of(model: Any) -> list[Any]:
-    """Return the direct parts of a module that have parameters."""
-    return [part for part in model.children() if next(part.parameters(), None) is not None]
+def only_holds(model: Any) -> bool:
+    """Say whether a module has no `forward`, so that nobody can call it."""
+    # What is scripted answers for its class with an error; what is compiled has one of its own.
+    home = getattr(getattr(type(model), "forward", None), "__module__", None)
+    return home in _NO_FORWARD and "forward" not in vars(model)
+
+
+def parts_of(model: Any, wanted: set[int]) -> list[Any]:
+    """Return the direct parts of a module that hold some parameters, which are given as above."""
+    return [part for part in model.children() if holds(part, wanted)]
 
 
 def replicated(model: Any) -> bool:
@@ -113,6 +143,13 @@ def wrapped_in(model: Any) -> Iterator[Any]:
         yield from wrapped_in(inner)
 
 
+def has_parameters(module: Any) -> bool:
+    """Say whether a module, or None, has parameters."""
+    with suppress(Exception):  # a module may be half made, or say it in a way of its own
+        return next(module.parameters(), None) is not None
+    return False
+
+
 def in_checkpoint() -> bool:
     """Say whether a reentrant checkpoint runs what calls this: without gradients, but to train."""
     checkpoint = sys.modules.get("torch.utils.checkpoint")
@@ -127,5 +164,8 @@ def in_checkpoint() -> bool:
     return frame is not None and frame.f_code is code
 
 
-def _holds(module: Any, wanted: set[int]) -> bool:
-    return any(id(parameter) in wanted for parameter in module.parameters())
+def holds(module: Any, wanted: set[int]) -> bool:
+    """Say whether a module holds some of these parameters, which are given by their identities."""
+    with suppress(Exception):  # as above
+        return any(id(parameter) in wanted for parameter in module.parameters())
+    return False
