@@ -143,8 +143,8 @@ export class App {
     const { against } = head;
     if (against) pane.tab("difference", t("Difference"), (body) => body.append(differences(against)));
     pane.tab("summary", t("Summary"), (body) => {
-      const go = (rank: number, step: number | null): void => {
-        const place = bandOf(this.plan, rank);
+      const go = (rank: number | null, step: number | null): void => {
+        const place = rank === null ? undefined : bandOf(this.plan, rank);
         if (place) this.scroll.scrollTop = place.top - this.scroll.clientHeight / 2;
         if (step !== null) this.journey.showStep(head.steps[step]);
       };
