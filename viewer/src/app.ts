@@ -15,7 +15,7 @@ import { bandOf, layout, within, type Layout } from "./layout";
 import { legend } from "./legend";
 import { Minimap } from "./minimap";
 import { Overlay } from "./overlay";
-import { Painter, SPREAD_FROM } from "./paint";
+import { Painter } from "./paint";
 import { Pane } from "./pane";
 import { notes, warnings } from "./panel";
 import { Pictures } from "./pictures";
@@ -327,9 +327,6 @@ export class App {
       causes: state.causes || this.plain.wholeGaps,
       phases: state.phases && !state.arranged.figure,
       kernels: this.plan.kernels.length > 0,
-      spread: this.plan.folds.some(
-        ({ shows, height, ranks }) => shows === "sum" && height >= SPREAD_FROM && ranks.length > 1,
-      ),
       query: state.query,
       pair: this.alignment?.pair ?? null,
       lanes: state.arranged.extras,

@@ -300,7 +300,6 @@ export const CHINESE = {
   "{count} departures": "{count} 处偏离",
 
   // The legend.
-  "between the lines: how busy eight in ten ranks are": "两线之间：八成 rank 的忙碌程度",
   "pale lanes: {name}": "浅色泳道：{name}",
   Busy: "忙碌",
   "In tasks": "任务内",

@@ -23,7 +23,6 @@ export interface Told {
   phases: boolean;
   kernels: boolean;
   query: string; // what is searched for
-  spread?: boolean; // lanes of sums have lines between which most ranks are
   lanes?: ReadonlySet<string>; // beside those of the device's computing
   pair?: Pair | null; // of two runs, the steps that begin at once
 }
@@ -50,11 +49,6 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
         entry(swatch(fill, dark.fill), t("kernels: {use}", { use: nameOf(name) })),
       ),
     );
-  if (told.spread) {
-    const line = entry(edged("transparent"), t("between the lines: how busy eight in ten ranks are"));
-    line.querySelector<HTMLElement>(".edged")!.className = "lines";
-    rest.push(line);
-  }
   for (const { lane, name, detail } of head.overlays) {
     if (lane === "against" || told.lanes?.has(lane) === false) continue; // not pale, or not shown
     const line = entry(edged("transparent"), t("pale lanes: {name}", { name: nameOf(name) }));
