@@ -501,6 +501,8 @@ export const CHINESE = {
   show: "查看",
   "show what would run: {change}": "查看会怎样运行：{change}",
   "no more than it may be off": "不超过可能的误差",
+  "No answer is ready, for the run is large. What you choose here is asked about the step in sight.":
+    "没有现成的答案，因为这次运行很大。在这里选择的问题会针对视野内的步来回答。",
   "No answer is ready: nothing that was tried saves time, or the run is too large to try all.":
     "没有现成的答案：所试的都不能节省时间，或运行规模太大，无法全部尝试。",
   "a micro-batch": "每个微批次",

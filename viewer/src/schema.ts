@@ -413,6 +413,8 @@ export interface Against {
   pairs: Pair[];
   /** Of the ranks of B, by the place on the page of those that they stand against. */
   rates: (RankRates | null)[];
+  /** Likewise the share of the time that their devices were idle; null where it is not known. */
+  idle: (number | null)[];
 }
 
 /** A column of a table as it travels. */

@@ -295,12 +295,14 @@ function drawOtherRun(
   context.fillStyle = theme.dim;
   const before = context.measureText(`${titleOf(head, head.ranks[row.rank]!)} `).width;
   context.fillText("B", 10 + before, y);
-  // Of B, how long its devices were idle is not on the page: its bubbles are no share to set beside A's.
-  if (!rates || gutter < RATED || head.ranks[row.rank]!.idle !== null) return;
-  if (height >= GAUGED) drawGauge(context, rates.makespan, rateRight(gutter), y, theme);
+  // Of devices A and B are told by the same measure, or not at all.
+  const ofDevices = head.ranks[row.rank]!.idle !== null;
+  const idle = ofDevices ? (head.against?.idle[row.rank] ?? null) : null;
+  if (gutter < RATED || (ofDevices ? idle === null : rates === null)) return;
+  if (rates && !ofDevices && height >= GAUGED) drawGauge(context, rates.makespan, rateRight(gutter), y, theme);
   context.textAlign = "right";
   context.fillStyle = theme.text;
-  context.fillText(shortRate({ rates, idle: null }), rateRight(gutter), y);
+  context.fillText(shortRate({ rates, idle }), rateRight(gutter), y);
   context.textAlign = "left";
 }
 

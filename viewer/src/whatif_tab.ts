@@ -156,7 +156,9 @@ function ready(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
   const none = element(
     "p",
     { class: "hint" },
-    t("No answer is ready: nothing that was tried saves time, or the run is too large to try all."),
+    whatifs.free
+      ? t("No answer is ready, for the run is large. What you choose here is asked about the step in sight.")
+      : t("No answer is ready: nothing that was tried saves time, or the run is too large to try all."),
   );
   if (!rows.length) return element("section", { class: "ready" }, none);
   const [time, share] = {

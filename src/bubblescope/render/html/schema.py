@@ -498,6 +498,7 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
             a round number that nearly no change exceeds.
         pairs: Which step is which, in the order of A's.
         rates: Of the ranks of B, by the place on the page of those that they stand against.
+        idle: Likewise the share of the time that their devices were idle; null where it is not known.
     """
 
     sides: list[Side]
@@ -511,6 +512,7 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
     scale: list[int]
     pairs: list[Pair]
     rates: list[RankRates | None]
+    idle: list[float | None]
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
