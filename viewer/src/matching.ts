@@ -91,7 +91,7 @@ function testing(condition: Condition, head: Head, { from, to }: Extent, columns
   const holds = within(condition);
   return () => {
     const held = new Uint8Array(to - from);
-    if (typeof values === "function") held.forEach((_, at) => (held[at] = +holds(values(from + at))));
+    if (typeof values === "function") for (let at = 0; at < held.length; at++) held[at] = +holds(values(from + at));
     else
       for (let at = 0, index = from; index < to; at++, index++) {
         const value = values[index]!;
