@@ -239,6 +239,15 @@ def test_captures_of_different_work_say_nothing_of_speed(kernels, said):
     assert "the capture takes 107.0 ms instead of 100.0 ms" in found.headline()
 
 
+def test_captures_that_read_alike_are_not_said_to_take_one_instead_of_the_other():
+    before = held(devices(USUAL, stepped=False), kernels=1000)
+    last = pl.col("end_ns") == pl.col("end_ns").max()
+    budget = before.budget.with_columns(pl.col("end_ns", "spent_ns") + last.cast(pl.Int64))
+    after = Timeline(before.tasks, before.ranks, before.run, **{**before.tables, "budget": budget})
+    found = Comparison.of(before, held(after, kernels=1100))
+    assert "; the capture takes 100.0 ms in both, the largest change: " in found.headline()
+
+
 def test_what_was_not_recorded_between_captures_is_no_time_of_a_run():
     """A process that was traced twice: an hour between is in none of its parts, nor in their sum."""
     whole = devices(USUAL, USUAL, stepped=False)

@@ -19,7 +19,10 @@ from bubblescope.render.html import schema
 from bubblescope.render.html.data import PageData
 from bubblescope.render.text.compare import Comparison
 from bubblescope.render.text.plain_console import PlainConsole
+from bubblescope.sources import load
 from commands import called
+from device_exports import kineto
+from device_maker import Mode, make
 from places import ROOT
 from two_runs import injected, made, noisy
 
@@ -176,6 +179,19 @@ def test_each_rank_has_the_rates_of_the_one_it_stands_against():
     fewer = told(before, after.slice(ranks=[1, 2, 3]))
     assert fewer.rates[0] is None
     assert None not in fewer.rates[1:]
+
+
+def test_of_devices_each_rank_has_the_idle_share_of_the_one_it_stands_against(tmp_path):
+    runs = []
+    for seed in (1, 2):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        runs.append(load(kineto(make(Mode(ranks=2), seed), folder)))
+    before, after = runs
+    alone = [rank.idle for rank in PageData.of(View.of(after)).told.ranks]
+    assert told(before, after).idle == alone
+    assert None not in alone
+    assert set(told(made(), made()).idle) == {None}
 
 
 def test_what_is_told_is_read_back_as_the_schema():

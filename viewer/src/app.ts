@@ -15,7 +15,7 @@ import { bandOf, layout, within, type Layout } from "./layout";
 import { legend } from "./legend";
 import { Minimap } from "./minimap";
 import { Overlay } from "./overlay";
-import { Painter, SPREAD_FROM } from "./paint";
+import { Painter } from "./paint";
 import { Pane } from "./pane";
 import { notes, warnings } from "./panel";
 import { Pictures } from "./pictures";
@@ -143,8 +143,8 @@ export class App {
     const { against } = head;
     if (against) pane.tab("difference", t("Difference"), (body) => body.append(differences(against)));
     pane.tab("summary", t("Summary"), (body) => {
-      const go = (rank: number, step: number | null): void => {
-        const place = bandOf(this.plan, rank);
+      const go = (rank: number | null, step: number | null): void => {
+        const place = rank === null ? undefined : bandOf(this.plan, rank);
         if (place) this.scroll.scrollTop = place.top - this.scroll.clientHeight / 2;
         if (step !== null) this.journey.showStep(head.steps[step]);
       };
@@ -327,9 +327,6 @@ export class App {
       causes: state.causes || this.plain.wholeGaps,
       phases: state.phases && !state.arranged.figure,
       kernels: this.plan.kernels.length > 0,
-      spread: this.plan.folds.some(
-        ({ shows, height, ranks }) => shows === "sum" && height >= SPREAD_FROM && ranks.length > 1,
-      ),
       query: state.query,
       pair: this.alignment?.pair ?? null,
       lanes: state.arranged.extras,

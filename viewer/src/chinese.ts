@@ -41,6 +41,7 @@ export const CHINESE = {
   rank: "rank",
   lane: "泳道",
   task: "任务",
+  tasks: "任务数",
   step: "步",
   stage: "阶段",
   chunk: "模型块",
@@ -58,6 +59,18 @@ export const CHINESE = {
   "warm-up": "预热",
   "cool-down": "冷却",
   "no counterpart in the other run": "另一次运行里没有对应的任务",
+
+  // What devices spent their time on.
+  Devices: "设备",
+  "Devices idle: why": "设备空闲的原因",
+  "Steps of devices": "设备的各步",
+  "Where devices lose time": "设备在哪里损失时间",
+  "from its first operation to its last, in %": "从第一个操作到最后一个操作，以 % 计",
+  "from its start to the next one's, in %": "从开始到下一步开始，以 % 计",
+  "mostly idle for": "空闲主要由于",
+  "{time}, open": "{time}，未结束",
+  "all of them, over the whole run": "所有设备，整次运行",
+  "devices, in the tasks that are wholly in it": "其中完整任务内的设备时间",
 
   // The page as a whole.
   "This page is damaged: {error}": "页面已损坏：{error}",
@@ -287,7 +300,6 @@ export const CHINESE = {
   "{count} departures": "{count} 处偏离",
 
   // The legend.
-  "between the lines: how busy eight in ten ranks are": "两线之间：八成 rank 的忙碌程度",
   "pale lanes: {name}": "浅色泳道：{name}",
   Busy: "忙碌",
   "In tasks": "任务内",
@@ -478,6 +490,7 @@ export const CHINESE = {
   "Asking …": "正在计算……",
   "This page has no answer to that ready. The command below gives it.": "本页没有现成的答案，下面的命令可以给出。",
   " ({time} if {condition})": "（若{condition}则为 {time}）",
+  "{time} as now{range}, ": "{time}，与现在相同{range}，",
   "{time} instead of {now}{range}, ": "{time}，原为 {now}{range}，",
   "{share} a micro-batch": "每个微批次 {share}",
   "; needs {needs}": "；需要{needs}",
@@ -488,6 +501,8 @@ export const CHINESE = {
   show: "查看",
   "show what would run: {change}": "查看会怎样运行：{change}",
   "no more than it may be off": "不超过可能的误差",
+  "No answer is ready, for the run is large. What you choose here is asked about the step in sight.":
+    "没有现成的答案，因为这次运行很大。在这里选择的问题会针对视野内的步来回答。",
   "No answer is ready: nothing that was tried saves time, or the run is too large to try all.":
     "没有现成的答案：所试的都不能节省时间，或运行规模太大，无法全部尝试。",
   "a micro-batch": "每个微批次",
@@ -554,6 +569,7 @@ export const NAMES: Record<string, string> = {
   unexplained: "原因不明",
   "clock uncertainty": "时钟不确定性",
   // What devices do.
+  idle: "空闲",
   communication: "通信",
   copy: "拷贝",
   host_after_sync: "主机刚结束同步",
@@ -572,6 +588,25 @@ export const NAMES: Record<string, string> = {
   pages: "等待统一内存页",
   untraced: "无跟踪数据",
   unlinked: "无法关联",
+  // The same, as the terminal says it.
+  "exposed communication": "未掩盖通信",
+  "exposed copies": "未掩盖拷贝",
+  "host late: after a blocking call": "主机下发滞后：此前被阻塞调用占住",
+  "host late: loading data": "主机下发滞后：加载数据",
+  "host late: in the optimizer": "主机下发滞后：优化器",
+  "host late: collecting garbage": "主机下发滞后：垃圾回收",
+  "host late: in operators": "主机下发滞后：算子",
+  "host late: in Python": "主机下发滞后：Python",
+  "host late: in calls of the device's runtime": "主机下发滞后：设备运行时调用",
+  "host late: in system calls": "主机下发滞后：系统调用",
+  "host late: the trace does not say why": "主机下发滞后：跟踪没有说明原因",
+  "host waiting for other ranks": "主机等待其他 rank",
+  "launch calls on their way": "下发调用进行中",
+  "starts of launched work": "已下发工作的启动",
+  "waiting for events of other streams": "等待其他流的事件",
+  "until pages of unified memory moved": "等待统一内存页搬移",
+  "waiting for what is not in the trace": "等待跟踪中没有的工作",
+  "launch is not in the trace": "跟踪中没有对应的下发",
   // Bubble rates.
   makespan: "全程空泡率",
   span: "跨度空泡率",

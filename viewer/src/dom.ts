@@ -65,7 +65,7 @@ export function withCommands(text: string): Child[] {
   return text.split("`").map((part, at) => (at % 2 ? command(part) : part));
 }
 
-const KEPT = /((?:± )?\S*\d (?:[nµm]?s|%)(?!\w)\S*|(?<!\S)\S{0,16}[a-z]-[a-z]\S{0,16}(?!\S))/;
+const KEPT = /((?:± )?[!-~−]*\d (?:[nµm]?s|%)(?!\w)[!-~]*|(?<!\S)\S{0,16}[a-z]-[a-z]\S{0,16}(?!\S))/;
 
 /** A text in whose lines numbers have their units beside them, and words their hyphens. */
 export function unbroken(text: string): Child[] {

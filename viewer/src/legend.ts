@@ -1,8 +1,9 @@
 // What the colours mean, with what a rank spends on each a step; a click shows only those.
 
 import type { Scheme } from "./colour";
-import { HALVES, ofDevices, PAIR, type Head, type Kind, type Pair } from "./data";
+import { HALVES, ofDevices, PAIR, type Devices, type Head, type Kind, type Pair } from "./data";
 import { rowFacts } from "./difference";
+import { stepTimes, type Spent } from "./devices";
 import { button, element, swatch } from "./dom";
 import type { Theme } from "./theme";
 import { gain } from "./verdict";
@@ -22,7 +23,6 @@ export interface Told {
   phases: boolean;
   kernels: boolean;
   query: string; // what is searched for
-  spread?: boolean; // lanes of sums have lines between which most ranks are
   lanes?: ReadonlySet<string>; // beside those of the device's computing
   pair?: Pair | null; // of two runs, the steps that begin at once
 }
@@ -33,6 +33,7 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
   if (head.against) made.unshift(rowFacts(head.against, told.pair ?? null));
   const known = head.causes.filter(({ share }) => share > 0);
   if (told.causes && known.length) made.push(causes(head, told, find));
+  if (told.byKind && ofDevices(head) && head.devices) made.push(...devices(head.devices));
   const grounds = told.phases && head.columns.phases[0]?.length;
   const rest: HTMLElement[] = [entry(edged(told.theme.idle), t("idle"))];
   if (grounds)
@@ -48,11 +49,6 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
         entry(swatch(fill, dark.fill), t("kernels: {use}", { use: nameOf(name) })),
       ),
     );
-  if (told.spread) {
-    const line = entry(edged("transparent"), t("between the lines: how busy eight in ten ranks are"));
-    line.querySelector<HTMLElement>(".edged")!.className = "lines";
-    rest.push(line);
-  }
   for (const { lane, name, detail } of head.overlays) {
     if (lane === "against" || told.lanes?.has(lane) === false) continue; // not pale, or not shown
     const line = entry(edged("transparent"), t("pale lanes: {name}", { name: nameOf(name) }));
@@ -84,6 +80,19 @@ function kinds(head: Head, told: Told, find: (query: string) => void): HTMLEleme
     ...part(ofDevices(head) ? t("In tasks") : t("Busy"), (kind) => !besides(kind)),
     ...part(t("Other lanes"), besides),
   ];
+}
+
+/** What devices spend a step on, busy or idle, and why they idle: tasks do not tell. */
+function devices(known: Devices): HTMLElement[] {
+  const { all, idle } = stepTimes(known);
+  const row = ({ name, time, share, use }: Spent): HTMLElement => {
+    const made = entry(use ? swatch(use.fill, use.dark.fill) : edged("transparent"), nameOf(name));
+    made.append(element("b", {}, brief(time)), element("b", {}, percent(share)));
+    return made;
+  };
+  const made = [section(t("Devices"), t("a step, per rank"), all.map(row))];
+  if (idle.length) made.push(section(t("Devices idle: why"), "", idle.map(row)));
+  return made;
 }
 
 function causes(head: Head, { query }: Told, find: (query: string) => void): HTMLElement {

@@ -11,12 +11,12 @@ import { asked } from "./search";
 import { Loader } from "./served";
 import { fromHash } from "./state";
 import { verdict } from "./verdict";
-import { language, TONGUES, t } from "./words";
+import { language, sentences, spoken, TONGUES, t } from "./words";
 
 const text = (id: string): string => document.getElementById(id)?.textContent ?? "";
 
 async function start(): Promise<void> {
-  const head = JSON.parse(text("head")) as Head;
+  const head = spoken(JSON.parse(text("head")) as Head, sentences());
   let opened: (app: App) => void;
   const opening = new Promise<App>((done) => (opened = done));
   document.documentElement.dataset["theme"] = fromHash(location.hash, head).state.theme;

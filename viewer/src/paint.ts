@@ -32,7 +32,6 @@ import { drawKernels, KernelPainter } from "./unfolded";
 import type { View } from "./view";
 
 const BUDGET = 6; // milliseconds of a frame that may go into pixels, and again into sums over ranks
-export const SPREAD_FROM = 24; // least height of a sum that has room for the lines of its spread
 const OUTLINED = 500; // tasks that were found, in sight, up to which each has an outline
 const OUTLINED_WIDTH = 3; // least width of one that has: the others have a tick
 
@@ -180,7 +179,7 @@ export class Painter {
         pale && stack !== "compute" && stack !== "against" ? veiled(colour, theme) : colour;
       const rows = raster.rows(y - top, height);
       raster.fill(rows, ground.fill(packed(tint(theme.idle))));
-      sums[at]!.paint(raster, grid, rows, theme.idle, height < SPREAD_FROM ? null : theme.text, tint);
+      sums[at]!.paint(raster, grid, rows, theme.idle, tint);
     });
     return done.every(Boolean);
   }

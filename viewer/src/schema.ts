@@ -216,8 +216,6 @@ export interface Answer {
   best: number | null;
   /** What has to be so for that. */
   best_if: string;
-  /** All of it in one sentence. */
-  detail: string;
   /** Of its tasks among the ghosts; empty if the page does not hold them. */
   rows: Row[];
   /** How much each rank, by index, would have been idle; empty likewise. */
@@ -268,6 +266,40 @@ export interface Counter {
 /** What kernels do. */
 export interface KernelUse extends Shaded {
   name: string;
+}
+
+/** What devices lose time to. */
+export interface Loss {
+  /** Of the class of time, as in `Devices`. */
+  name: string;
+  /** What of it is known besides, such as an operation; empty if nothing is. */
+  detail: string;
+  /** How long, of all devices. */
+  time: number;
+  /** Of all their time. */
+  share: number;
+}
+
+/** What every nanosecond of the devices was spent on. Times are lists: of what devices were busy with, in the order of `uses`, and then of the classes of idle time, in the order of `idle`. */
+export interface Devices {
+  /** What devices were busy with; what runs first of them names the time. */
+  uses: KernelUse[];
+  /** Classes of idle time that there are. */
+  idle: string[];
+  /** Of all devices, from each one's first operation to its last. */
+  overall: number[];
+  /** A step, the mean of all devices; of a run without steps, all of it. */
+  step: number[];
+  /** By rank, as of `overall`; null where that is not known. */
+  ranks: (number[] | null)[];
+  /** By step, of all devices. */
+  steps: (number[] | null)[];
+  /** Steps, by index, whose end was not recorded. */
+  open: number[];
+  /** What time is lost to, most first. */
+  losses: Loss[];
+  /** Sentences: of which time the traces do not tell what it was spent on. */
+  untold: string[];
 }
 
 /** What tells tasks that no name states. */
@@ -381,6 +413,8 @@ export interface Against {
   pairs: Pair[];
   /** Of the ranks of B, by the place on the page of those that they stand against. */
   rates: (RankRates | null)[];
+  /** Likewise the share of the time that their devices were idle; null where it is not known. */
+  idle: (number | null)[];
 }
 
 /** A column of a table as it travels. */
@@ -488,6 +522,8 @@ export interface Told {
   communicating: Communicating[];
   /** Of ranks that communicate. */
   groups: Group[];
+  /** What devices spent their time on; None if the traces do not tell. */
+  devices: Devices | null;
   /** When nothing was recorded of ranks, by rank and time. */
   unrecorded: Unrecorded[];
   /** What changed to another run; None if the page shows one. */
@@ -578,6 +614,8 @@ export interface Asked {
   rows: Row[];
   /** Of tasks that the run has none of, numbered after those that it has. */
   names: string[];
+  /** What sentences of the answer are in Chinese, if the server speaks it. */
+  chinese?: Record<string, string>;
 }
 
 /** Where a task or gap of a run is, of which only a part is here. */

@@ -8,6 +8,7 @@ import { began, inside, kernelDetails, kernelRowOf } from "./kernels";
 import { bandOf, placeOf, type Item } from "./layout";
 import { whose } from "./label";
 import { details, utc } from "./panel";
+import { spentInTasks } from "./devices";
 import { rangeDetails } from "./sheet";
 import type { Range } from "./state";
 import { totals } from "./totals";
@@ -120,9 +121,11 @@ export class Selection {
     if (item?.what === "kernel") body.append(kernelDetails(head, data, item.index, (time) => utc(head.origin, time)));
     if (item?.what === "gap") body.append(gapDetails(head, data, item.index, () => this.goToRoot(item.index)));
     if (!item && range)
-      void this.totals(range).then(
-        (found) => this.app.state.range === range && body.replaceChildren(rangeDetails(head, range, found)),
-      );
+      void this.totals(range).then((found) => {
+        if (this.app.state.range !== range) return;
+        const inside = spentInTasks(head, data, range, range.ranks ?? this.app.arranging.shownRanks());
+        body.replaceChildren(rangeDetails(head, range, found, inside));
+      });
   }
 
   /** Details of a task; what ran in it comes from the server where the page has only a part. */

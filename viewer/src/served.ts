@@ -14,6 +14,7 @@ import {
 } from "./data";
 import { QueryError } from "./search";
 import { spans } from "./units";
+import { spoken } from "./words";
 import type { Asked, Explained, Found, Idle, Inside, Part, Search, TableInSight, Totals, Where } from "./schema";
 
 const SOON = 40; // milliseconds without movement after which what is in sight is loaded
@@ -129,7 +130,7 @@ export class Loader {
     const at = had ? { at: String(had.start + (had.columns / 2) * had.perPixel) } : {};
     const answer = (await (await this.get("whatif", { ask, ...at })).json()) as Asked & Refusal;
     if (answer.error !== undefined) throw new QueryError(answer.error);
-    return answer;
+    return spoken(answer, answer.chinese ?? {});
   }
 
   /** From now on load what would have run too, or with "" only what ran. @param rows of all lanes then */

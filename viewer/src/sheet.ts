@@ -8,7 +8,8 @@ import { causeSwatch } from "./why";
 import type { Totals } from "./schema";
 import { nameOf, t } from "./words";
 
-export function rangeDetails(head: Head, range: Range, found: Totals): HTMLElement {
+/** @param inside what devices did in tasks, if that is known */
+export function rangeDetails(head: Head, range: Range, found: Totals, inside: Fact[] | null = null): HTMLElement {
   const length = range.end - range.start;
   const devices = ofDevices(head); // which also idle inside of tasks
   const share = (value: number): string =>
@@ -45,6 +46,7 @@ export function rangeDetails(head: Head, range: Range, found: Totals): HTMLEleme
     made.append(
       element("p", { class: "hint" }, t("Devices idle inside of tasks too: idle shares stand beside the ranks.")),
     );
+  if (inside) made.append(element("h3", {}, t("devices, in the tasks that are wholly in it")), list(inside));
   if (causes.length) made.append(element("h3", {}, t("idle because of")), list(causes));
   if (computing.length)
     made.append(element("h3", {}, t("tasks, and their share of the time of these ranks")), list(computing));

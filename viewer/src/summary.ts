@@ -1,6 +1,7 @@
 // The run in numbers and plots: bubble rates by their names, ranks, how long tasks take, ranks by steps.
 
 import { hasCauses, idleOf, ofDevices, type Data, type Head, type Remedy, type Spread } from "./data";
+import { spentByDevices } from "./devices";
 import { button, either, element, shape, shortened, withCommands } from "./dom";
 import { blend } from "./raster";
 import { duration, percent, roundStep, tick } from "./units";
@@ -17,7 +18,7 @@ const HEAT = ["#f7fbff", "#c6dbef", "#6baed6", "#2171b5", "#08306b"];
 export function summary(
   head: Head,
   data: Data,
-  go: (rank: number, step: number | null) => void,
+  go: (rank: number | null, step: number | null) => void,
   show: (remedy: Remedy) => void,
 ): HTMLElement {
   return element(
@@ -26,7 +27,8 @@ export function summary(
     ...remedies(head, show),
     ...(ofDevices(head) ? [] : [section(t("Bubble rates"), "", rates(head, RATES))]),
     ...(hasCauses(head) ? [section(t("Idle because of"), "", ...causes(head))] : []),
-    ...ranks(head, go),
+    ...spentByDevices(head, go).map((part) => section(...part)),
+    ...(ofDevices(head) && head.devices ? [] : ranks(head, go)),
     ...(ofDevices(head) ? [] : cells(head, data, go)),
     ...spreads(head),
     ...(head.warnings.length

@@ -1,5 +1,4 @@
-// What many ranks did together: how much of each pixel's time they ran tasks of each colour, and how far
-// that is from rank to rank.
+// What many ranks did together: how much of each pixel's time they ran tasks of each colour.
 //
 // Adding up a thousand ranks takes longer than a frame may. It goes on from frame to frame, and until it
 // is done the last sum is shown, at the times to which it belongs.
@@ -12,10 +11,6 @@ import { LIGHT, pixelOf } from "./light";
 import { packed, type Raster } from "./raster";
 
 const BATCH = 16; // ranks that are added before the clock is looked at
-const LEVELS = 20; // of how busy a rank is
-const WINDOW = 12; // pixels over which that is said: of each by itself it says little more than which task runs
-const SPREAD = [0.1, 0.9]; // shares of the ranks that are less busy than the lines of the spread
-const NARROW = 2 / LEVELS; // a spread of which nothing is to be said
 const NEXT_TO_NOTHING = 1e-6; // of a pixel
 
 interface Added {
@@ -23,7 +18,6 @@ interface Added {
   scheme: Scheme;
   ranks: number;
   of: Float32Array; // by column, then by colour: pixels' worth of time, of all ranks
-  levels: Uint16Array; // by window, then by level: how many ranks were as busy
 }
 
 /** A part of a picture of shapes. */
@@ -47,8 +41,7 @@ export class Sum {
     if (this.done && same(this.done, scheme, grid)) return true;
     if (!this.under || !same(this.under, scheme, grid)) {
       const of = new Float32Array(grid.columns * scheme.fills.length);
-      const levels = new Uint16Array((windowOf(grid, grid.columns - 1) + 1) * (LEVELS + 1));
-      this.under = { grid, scheme, ranks: this.ranks.length, of, levels };
+      this.under = { grid, scheme, ranks: this.ranks.length, of };
       this.at = 0;
     }
     while (this.at < this.ranks.length) {
@@ -95,20 +88,8 @@ export class Sum {
     return found;
   }
 
-  /**
-   * Draw the shares of the colours upon each other, and if there is an ink for it between which lines the
-   * ranks are, but for the tenth that is busiest and that which is least busy.
-   *
-   * @param tint what becomes of each colour
-   */
-  paint(
-    raster: Raster,
-    grid: Grid,
-    rows: Stretch,
-    ground: string,
-    spread: string | null = null,
-    tint = (colour: string): string => colour,
-  ): void {
+  /** Draw the shares of the colours upon each other. @param tint what becomes of each colour */
+  paint(raster: Raster, grid: Grid, rows: Stretch, ground: string, tint = (colour: string): string => colour): void {
     const { done } = this;
     if (!done) return;
     const { pixels, light } = inksOf(done.scheme.fills.map(tint), done.scheme.fills, null);
@@ -136,17 +117,12 @@ export class Sum {
       }
       if (free < 1)
         raster.set(x, row, pixelOf(red + free * beneath[0], green + free * beneath[1], blue + free * beneath[2]));
-      if (spread === null || done.ranks < 2) continue;
-      const window = windowOf(done.grid, column);
-      const [low, high] = SPREAD.map((share) => levelOf(done, window, share)) as [number, number];
-      if (high - low < NARROW) continue;
-      for (const level of [low, high]) raster.set(x, Math.round(rows.to - 1 - level * (tall - 1)), packed(spread));
     }
   }
 }
 
 /** Add what a rank did. */
-function add(data: Data, rows: Row[], { grid, scheme, of, levels }: Added): void {
+function add(data: Data, rows: Row[], { grid, scheme, of }: Added): void {
   const { columns } = grid;
   const count = scheme.fills.length;
   const whole = { from: 0, to: columns };
@@ -154,32 +130,11 @@ function add(data: Data, rows: Row[], { grid, scheme, of, levels }: Added): void
   // Rows of one rank may overlap; then each counts in part, for a rank is not more than busy.
   const own = rows.length > 1 ? new Float32Array(of.length) : of;
   for (const row of rows) spend(data.tasks, row, grid, whole, scheme.codes, count, own, busy);
-  for (let x = 0; x < columns;) {
-    const [window, from] = [windowOf(grid, x), x];
-    let spent = 0;
-    for (; x < columns && windowOf(grid, x) === window; x++) spent += Math.min(1, busy[x]!);
-    levels[window * (LEVELS + 1) + Math.round((LEVELS * spent) / (x - from))]!++;
-  }
   for (let x = 0; x < columns; x++) {
     if (own === of || busy[x] === 0) continue;
     const part = 1 / Math.max(1, busy[x]!);
     for (let at = x * count; at < (x + 1) * count; at++) of[at]! += own[at]! * part;
   }
-}
-
-/** How busy those are than which a share of the ranks is less busy. */
-function levelOf({ levels, ranks }: Added, window: number, share: number): number {
-  let seen = 0;
-  for (let level = 0; level < LEVELS; level++) {
-    seen += levels[window * (LEVELS + 1) + level]!;
-    if (seen > share * ranks) return level / LEVELS;
-  }
-  return 1;
-}
-
-/** The window in which a column is: they stay where they are when the view moves. */
-function windowOf({ first }: Grid, column: number): number {
-  return Math.floor((first + column) / WINDOW) - Math.floor(first / WINDOW);
 }
 
 /** The column of a sum that has the time of a pixel; null if none has. */

@@ -1,6 +1,7 @@
 // What stands left of the lanes: ranks with their stages and bubble rates, and headings of groups.
 
-import { idleOf, type Head, type Lane, type Rank } from "./data";
+import { idleOf, type Devices, type Head, type Lane, type Rank } from "./data";
+import { sharesOf } from "./devices";
 import { clip } from "./fitted";
 import { streamOf } from "./kernels";
 import type { Band, Caption, Curve, Fold, Heading, KernelPlace, Note, Place } from "./layout";
@@ -181,7 +182,11 @@ export function drawTitle(
   const known = measured ? shortRate(rank) : overlayRate(head, band.rank, band.stack);
   const right = rateRight(gutter);
   const wide = rated(gutter);
-  if (measured && wide && tall >= GAUGED) drawGauge(context, idleOf(rank), right, y, theme);
+  if (measured && wide && tall >= GAUGED) {
+    const spent = rank.idle === null ? null : head.devices?.ranks[band.rank];
+    if (spent) drawSpent(context, head.devices!, spent, right, y, theme);
+    else drawGauge(context, idleOf(rank), right, y, theme);
+  }
   if (measured && band.unfolded !== null) {
     context.font = "9px system-ui, sans-serif";
     context.fillStyle = theme.dim;
@@ -200,7 +205,7 @@ export function drawTitle(
     const x = Math.max(STAGES, from + context.measureText(name).width + BESIDE);
     const room = right - context.measureText(known).width - BESIDE - x;
     if (context.measureText(stages).width <= room) context.fillText(stages, x, y);
-    else if (tall >= TWO_LINES) context.fillText(clip(context, stages, right - 14), 13, y + 15);
+    else if (tall >= TWO_LINES) context.fillText(clip(context, stages, right - 14), from, y + 15);
     else if (/\d/.test(clip(context, stages, room))) context.fillText(clip(context, stages, room), x, y); // not the word alone
   }
   if (above || known === "") return;
@@ -224,6 +229,26 @@ function drawGauge(
   context.fillRect(right - GAUGE.wide, y + GAUGE.below, GAUGE.wide, GAUGE.tall);
   context.fillStyle = theme.dim;
   context.fillRect(right - GAUGE.wide, y + GAUGE.below, GAUGE.wide * Math.min(1, share), GAUGE.tall);
+}
+
+/** What a device was busy with, in the same place; what is left of the line is idle. */
+function drawSpent(
+  context: CanvasRenderingContext2D,
+  devices: Devices,
+  times: number[],
+  right: number,
+  y: number,
+  theme: Theme,
+): void {
+  context.fillStyle = theme.line;
+  context.fillRect(right - GAUGE.wide, y + GAUGE.below, GAUGE.wide, GAUGE.tall);
+  const shares = sharesOf(devices, times);
+  let from = right - GAUGE.wide;
+  for (const [use, { fill, dark }] of devices.uses.entries()) {
+    context.fillStyle = theme.dark ? dark.fill : fill;
+    context.fillRect(from, y + GAUGE.below, GAUGE.wide * shares[use]!, GAUGE.tall);
+    from += GAUGE.wide * shares[use]!;
+  }
 }
 
 /** What a rank is called; where there are two runs, with the one that is meant. */
@@ -270,12 +295,14 @@ function drawOtherRun(
   context.fillStyle = theme.dim;
   const before = context.measureText(`${titleOf(head, head.ranks[row.rank]!)} `).width;
   context.fillText("B", 10 + before, y);
-  // Of B, how long its devices were idle is not on the page: its bubbles are no share to set beside A's.
-  if (!rates || gutter < RATED || head.ranks[row.rank]!.idle !== null) return;
-  if (height >= GAUGED) drawGauge(context, rates.makespan, rateRight(gutter), y, theme);
+  // Of devices A and B are told by the same measure, or not at all.
+  const ofDevices = head.ranks[row.rank]!.idle !== null;
+  const idle = ofDevices ? (head.against?.idle[row.rank] ?? null) : null;
+  if (gutter < RATED || (ofDevices ? idle === null : rates === null)) return;
+  if (rates && !ofDevices && height >= GAUGED) drawGauge(context, rates.makespan, rateRight(gutter), y, theme);
   context.textAlign = "right";
   context.fillStyle = theme.text;
-  context.fillText(shortRate({ rates, idle: null }), rateRight(gutter), y);
+  context.fillText(shortRate({ rates, idle }), rateRight(gutter), y);
   context.textAlign = "left";
 }
 

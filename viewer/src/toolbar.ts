@@ -11,7 +11,7 @@ import { inSight } from "./journey";
 import { completions, EXAMPLE } from "./search";
 import { ARROWS, type State } from "./state";
 import { duration } from "./units";
-import { language, LANGUAGES, TONGUES, nameOf, t } from "./words";
+import { language, LANGUAGES, sentences, TONGUES, nameOf, t } from "./words";
 
 const ROOMY = 900; // pixels of a page from which on the step in sight is also called the median
 const TYPING = 120; // milliseconds without a letter after which a search begins
@@ -97,8 +97,11 @@ export class Toolbar {
     undo.setAttribute("aria-label", t("back to where you were"));
     redo.setAttribute("aria-label", t("forth again"));
     const other = LANGUAGES.find((one) => one !== language)!;
-    const tongue = button(TONGUES[other].short, TONGUES[other].name, () => app.arranging.speak(other));
-    tongue.setAttribute("aria-label", TONGUES[other].name);
+    const { short, name, alone } = TONGUES[other];
+    const tongue = button(short, name + (Object.keys(sentences()).length ? "" : alone), () =>
+      app.arranging.speak(other),
+    );
+    tongue.setAttribute("aria-label", name);
     tongue.lang = TONGUES[other].tag;
     this.now.className = "now";
     this.controls = [

@@ -6,7 +6,17 @@ const SCALES = [
   [1e3, "µs"],
 ] as const;
 
+const HOUR = 3600e9;
+const [H, MIN] = ["h", "min"] as const;
+
+/** "4 h 22 min": of hours nobody counts the seconds. */
+function hours(ns: number): string {
+  const minutes = Math.round(Math.abs(ns) / 60e9);
+  return `${ns < 0 ? "-" : ""}${Math.floor(minutes / 60)} ${H} ${String(minutes % 60).padStart(2, "0")} ${MIN}`;
+}
+
 export function duration(ns: number): string {
+  if (Math.abs(ns) >= HOUR) return hours(ns);
   for (const [scale, unit] of SCALES) {
     if (Math.abs(ns) >= scale) {
       const value = ns / scale;
@@ -19,6 +29,7 @@ export function duration(ns: number): string {
 
 /** The same in little room: three digits. */
 export function brief(ns: number): string {
+  if (Math.abs(ns) >= HOUR) return hours(ns);
   for (const [scale, unit] of SCALES) {
     if (Math.abs(ns) < scale * 0.9995) continue;
     const value = ns / scale;

@@ -6,6 +6,9 @@ import { joined, overlaid } from "./ghosts";
 import { besides } from "./layout";
 import { NOTHING, parse, written, type Question } from "./question";
 import { QueryError } from "./search";
+import type { Span } from "./schema";
+import { duration, uncertain } from "./units";
+import { t } from "./words";
 
 const SOON = 150; // milliseconds without a change after which a question is asked
 
@@ -16,6 +19,26 @@ export type Told =
   | { what: "answer"; answer: Answer; lanes: boolean }
   | { what: "unheld" } // the page has no answer ready, and nobody to ask
   | { what: "refused"; why: string };
+
+/** By how much a micro-batch takes less, with how far that may be off. */
+export function relative({ share, error }: Pick<Answer, "share" | "error">): string {
+  const [sign, text] = [share > 0 ? "−" : share < 0 ? "+" : "", uncertain(Math.abs(share), error)];
+  return `${sign}${text}`;
+}
+
+/** What a step takes then, and what that takes. */
+export function taken(answer: Answer, span: Span): string {
+  const { predicted, saved, best, best_if, needs } = answer;
+  const [time, now] = [duration(predicted), duration(predicted + saved)];
+  const range = best === null ? "" : t(" ({time} if {condition})", { time: duration(best), condition: best_if });
+  return [
+    time === now
+      ? t("{time} as now{range}, ", { time, range })
+      : t("{time} instead of {now}{range}, ", { time, now, range }),
+    span === "pipeline phase" ? t("{share} a micro-batch", { share: relative(answer) }) : relative(answer),
+    ...(needs ? [t("; needs {needs}", { needs })] : []),
+  ].join("");
+}
 
 export class WhatIfs {
   question: Question = NOTHING;
@@ -142,7 +165,10 @@ export class WhatIfs {
     this.told = told;
     this.leave();
     const shown = told.what === "answer" && told.lanes ? told.answer : null;
-    head.overlays = overlaid(this.overlays, shown && { name: shown.change, detail: shown.detail, idle: shown.idle });
+    head.overlays = overlaid(
+      this.overlays,
+      shown && { name: shown.change, detail: taken(shown, this.whatif!.span), idle: shown.idle },
+    );
     head.names = lanes?.names?.length ? [...this.names, ...lanes.names] : this.names;
     if (app.loader) {
       if (shown) app.loader.turn(this.text, lanes!.rows);

@@ -13,8 +13,8 @@ import {
   withFactor,
   withPartition,
 } from "./question";
-import { duration, uncertain } from "./units";
-import type { WhatIfs } from "./whatif";
+import { duration } from "./units";
+import { relative, taken, type WhatIfs } from "./whatif";
 import { nameOf, t } from "./words";
 
 const MOST = 3; // times as long as it is that a stage can be dragged to
@@ -66,12 +66,6 @@ export function decided({ saved, predicted, best }: Pick<Answer, "saved" | "pred
   return best === null || saved * (saved + predicted - best) > 0;
 }
 
-/** The same of a micro-batch, with how far it may be off. */
-export function relative({ share, error }: Pick<Answer, "share" | "error">): string {
-  const [sign, text] = [share > 0 ? "−" : share < 0 ? "+" : "", uncertain(Math.abs(share), error)];
-  return `${sign}${text}`;
-}
-
 /** What is asked, what is said, and the command that says the same. */
 function told(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
   const said = element("div", { class: "said", role: "status", "aria-live": "polite" });
@@ -105,18 +99,8 @@ function sentence({ told, seen }: WhatIfs, whatif: WhatIf): (HTMLElement | strin
   if (told.what === "unheld") return [t("This page has no answer to that ready. The command below gives it.")];
   if (told.what === "refused") return [t("{sentence}.", { sentence: told.why })];
   const { answer, lanes } = told;
-  const range =
-    answer.best === null
-      ? ""
-      : t(" ({time} if {condition})", { time: duration(answer.best), condition: answer.best_if });
   const rest = [
-    t("{time} instead of {now}{range}, ", {
-      time: duration(answer.predicted),
-      now: duration(answer.predicted + answer.saved),
-      range,
-    }),
-    whatif.span === "pipeline phase" ? t("{share} a micro-batch", { share: relative(answer) }) : relative(answer),
-    ...(answer.needs ? [t("; needs {needs}", { needs: answer.needs })] : []),
+    taken(answer, whatif.span),
     ...(lanes || !whatif.moves ? [] : [t("; its lanes are not in this page")]),
     ...(lanes && !seen ? [t("; its lanes are beside taller ones (+)")] : []),
   ];
@@ -172,7 +156,9 @@ function ready(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
   const none = element(
     "p",
     { class: "hint" },
-    t("No answer is ready: nothing that was tried saves time, or the run is too large to try all."),
+    whatifs.free
+      ? t("No answer is ready, for the run is large. What you choose here is asked about the step in sight.")
+      : t("No answer is ready: nothing that was tried saves time, or the run is too large to try all."),
   );
   if (!rows.length) return element("section", { class: "ready" }, none);
   const [time, share] = {

@@ -27,10 +27,35 @@ export function nameOf(name: string): string {
   return (language === "zh" && NAMES[name]) || name.replaceAll("_", " ");
 }
 
-/** What languages are called: by HTML, and by those who read them, in full and in little room. */
+/** What the sentences about the run are in Chinese; nothing where the page was written in English. */
+export function sentences(): Record<string, string> {
+  return JSON.parse(document.getElementById("chinese")?.textContent || "{}") as Record<string, string>;
+}
+
+const AS_NAMED = ["names", "kernels", "title", "host"]; // what a trace calls things, whatever that reads like
+
+/** What was said in English, in the language of the page. @param chinese what sentences are in Chinese, where that is known */
+export function spoken<Value>(value: Value, chinese: Record<string, string>): Value {
+  const told = (one: unknown): unknown => {
+    if (typeof one === "string") return Object.hasOwn(chinese, one) ? chinese[one] : one;
+    if (Array.isArray(one)) return typeof one[0] === "number" ? one : one.map(told);
+    if (typeof one !== "object" || one === null) return one;
+    return Object.fromEntries(
+      Object.entries(one).map(([key, part]) => [key, AS_NAMED.includes(key) ? part : told(part)]),
+    );
+  };
+  return language === "zh" && Object.keys(chinese).length ? (told(value) as Value) : value;
+}
+
+/** What languages are called: by HTML, and by those who read them, in full and in little room; what they are told where a page has no sentence of theirs about its run. */
 export const TONGUES = {
-  en: { tag: "en", name: "English", short: "EN" },
-  zh: { tag: "zh-CN", name: "简体中文", short: "中" },
+  en: { tag: "en", name: "English", short: "EN", alone: "" },
+  zh: {
+    tag: "zh-CN",
+    name: "简体中文",
+    short: "中",
+    alone: "（关于这次运行的句子仍为英文：写页面时加 --lang zh 即有中文）",
+  },
 } as const satisfies Record<Language, object>;
 
 function usualOf(): Language {

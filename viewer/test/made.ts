@@ -199,6 +199,7 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       no_kernels: null,
       communicating: [],
       groups: [],
+      devices: null,
       unrecorded: [],
       inferred: null,
       against: null,

@@ -18,6 +18,7 @@ export const AGAINST: Against = {
   scale: [10, 50, 100],
   pairs: [],
   rates: [],
+  idle: [],
 };
 
 /** A page of a rank for each pair of lists; a task of A is that of B at the same place, unless it is null there. */

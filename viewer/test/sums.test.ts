@@ -24,10 +24,10 @@ function run(seed: number) {
 const gridAt = (first: number, perPixel: number, columns = COLUMNS): Grid => ({ first, perPixel, columns, ratio: 1 });
 
 /** The pixels of a sum, as rows of colours. */
-function painted(sum: Sum, grid: Grid, height = 26, spread: string | null = null): string[][] {
+function painted(sum: Sum, grid: Grid, height = 26): string[][] {
   const raster = new Raster();
   raster.begin(grid.columns, height, 1, packed(GROUND));
-  sum.paint(raster, grid, { from: 0, to: height }, GROUND, spread);
+  sum.paint(raster, grid, { from: 0, to: height }, GROUND);
   let rows: string[][] = [];
   const putImageData = ({ data }: ImageData): void => {
     const pixels = new Uint32Array(data.buffer);
@@ -116,21 +116,6 @@ describe("a sum", () => {
       const shares = [...sum.shares(grid, x)!].filter((share) => share > 0);
       expect(shares).toEqual([0.5, 0.5]);
     }
-  });
-
-  test("its spread is between the tenth of the ranks that is least busy and that which is busiest", () => {
-    // Of twenty ranks the first is busy for a twentieth of the time, the second for two, and so on.
-    const one = made({
-      rows: Array.from({ length: 20 }, (_, rank) => ({ rank, tasks: [{ start: 0, end: rank + 1 }] })),
-    });
-    const sum = new Sum(one.head.rows.map((own): Row[] => [own]));
-    const grid = gridAt(0, 20, 1);
-    sum.advance(one.data, scheme("kind", one.head, one.data, false), grid, FOREVER);
-    const lines = painted(sum, grid, 101, "#ff00ff").flatMap(([pixel], y) => (pixel === "#ff00ff" ? [100 - y] : []));
-    expect(lines).toEqual([95, 15]); // hundredths: two ranks are busier, and two less busy
-    const alike = new Sum(one.head.rows.slice(0, 1).map((own): Row[] => [own, own]));
-    alike.advance(one.data, scheme("kind", one.head, one.data, false), grid, FOREVER);
-    expect(painted(alike, grid, 101, "#ff00ff").flat()).not.toContain("#ff00ff");
   });
 });
 

@@ -152,6 +152,7 @@ test("a number and its unit stay in a line, and so does a word with a hyphen", (
     "(15.5 %),",
     "a/b-c",
   ]);
+  expect(kept("最长的为 19.06 ms；步数太少，无法判断")).toEqual(["19.06 ms"]); // Chinese breaks anywhere
   const long = `${"a".repeat(40)}-b`;
   expect(kept(long)).toEqual([]);
 });

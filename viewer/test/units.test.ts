@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { duration, exact, percent, quantity, roundStep, tick, uncertain, withMinus } from "../src/units";
+import { brief, duration, exact, percent, quantity, roundStep, tick, uncertain, withMinus } from "../src/units";
 import { random } from "./made";
 
 test.each([
@@ -10,7 +10,7 @@ test.each([
   [45_678_900, "45.68 ms"],
   [456_789_000, "456.8 ms"],
   [12_000_000_000, "12.00 s"],
-  [1_234_567_000_000_000, "1234567 s"],
+  [1_234_567_000_000_000, "342 h 56 min"],
   [-1_234_567, "-1.235 ms"],
 ])("%d ns is %s, as in the report", (ns, text) => {
   expect(duration(ns)).toBe(text);
@@ -81,6 +81,16 @@ test.each([
   [0.5, "", "0.5"],
 ])("%d %s is %s", (value, unit, text) => {
   expect(quantity(value, unit)).toBe(text);
+});
+
+test.each([
+  [15_729e9, "4 h 22 min"],
+  [3600e9, "1 h 00 min"],
+  [7199.9e9, "2 h 00 min"],
+  [-4000e9, "-1 h 07 min"],
+])("hours are no thousands of seconds: %s", (ns, said) => {
+  expect(duration(ns)).toBe(said);
+  expect(brief(ns)).toBe(said);
 });
 
 test("a minus is no hyphen", () => {

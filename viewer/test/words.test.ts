@@ -52,6 +52,13 @@ describe("in Chinese", () => {
     vi.restoreAllMocks();
   });
 
+  test("sentences about the run are, where they are known in Chinese, and what a trace calls things is not", async () => {
+    const head = { verdict: { said: "It waits." }, names: ["It waits."], steps: [1, 2], none: null, other: "It runs." };
+    const chinese = { "It waits.": "它在等待。" };
+    expect((await spoken("zh-CN", "")).spoken(head, chinese)).toEqual({ ...head, verdict: { said: "它在等待。" } });
+    expect((await spoken("en", "")).spoken(head, chinese)).toEqual(head);
+  });
+
   test("texts and names are translated, and what has no other name is not", async () => {
     const words = await spoken("zh-CN", "");
     expect(words.t("{count} ranks", { count: 4 })).toBe("4 个 rank");

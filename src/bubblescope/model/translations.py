@@ -58,7 +58,10 @@ _JOINTS: Final = (
 )
 """What stands between texts that were put together, in English and in Chinese."""
 
-_MEASURE: Final = r"(?:[-+±≥]?\d[\d.,]*(?:e[-+]?\d+)?(?: ?(?:ns|µs|ms|s|%|[kMGT]i?B))?|–|-?inf|nan)"
+_MEASURE: Final = (
+    r"(?:[-+±≥]?\d+ h \d\d min|[-+±≥]?\d[\d.,]*(?:e[-+]?\d+)?(?: ?(?:ns|µs|ms|s|%|[kMGT]i?B))?"
+    r"|–|-?inf|nan)"
+)
 _LISTED: Final = r"\??\d(?:[\d, :–-]*\d)?(?: and [\d,]+ more)?"
 _LOOKS: Final = {
     ",": re.compile(_MEASURE),
@@ -75,7 +78,7 @@ _PLAIN: Final = (None, *map(_LOOKS.get, ("listed", "counted", "numbers")))
 """Looks of values that are texts themselves."""
 _MEASURED: Final = re.compile(rf"(.*[A-Za-z]) ({_MEASURE})", re.DOTALL)
 _COUNTED: Final = re.compile(r"([\d.,]+) ([A-Za-z].*)", re.DOTALL)
-_UNITS: Final = frozenset({"ns", "ms", "s"})
+_UNITS: Final = frozenset({"ns", "ms", "s", "h", "min"})
 
 
 class _Read(GNUTranslations):

@@ -10,17 +10,22 @@ if TYPE_CHECKING:
 
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ns|us|µs|ms|s)")
+_HOUR_NS: Final = 3_600_000_000_000
+_H, _MIN = "h", "min"
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
 
 def duration(time_ns: int | None) -> str:
-    """Write a time span with four significant digits, or a dash if it is unknown.
+    """Write a time span with four significant digits, hours with minutes, or a dash if it is unknown.
 
-    >>> duration(1_234_567), duration(999), duration(12_000_000_000)
-    ('1.235 ms', '999 ns', '12.00 s')
+    >>> duration(1_234_567), duration(999), duration(12_000_000_000), duration(15_729_000_000_000)
+    ('1.235 ms', '999 ns', '12.00 s', '4 h 22 min')
     """
     if time_ns is None:
         return "–"
+    if abs(time_ns) >= _HOUR_NS:
+        hours, minutes = divmod(round(abs(time_ns) / 60_000_000_000), 60)
+        return f"{'-' if time_ns < 0 else ''}{hours} {_H} {minutes:02} {_MIN}"
     for scale, unit in _SCALES:
         if abs(time_ns) >= scale:
             value = time_ns / scale

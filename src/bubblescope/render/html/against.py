@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bubblescope.analysis.device_budget import budget
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html import schema
-from bubblescope.render.html.summary import rank_rates
+from bubblescope.render.html.summary import idle_share, rank_rates
 from bubblescope.render.text.change_rows import cells
 from bubblescope.render.text.compare_words import NOISE, TITLES, headline, name_of, parts, said_of
 
@@ -46,6 +47,7 @@ def against_of(against: Against, ranks: pl.DataFrame, origin_ns: int) -> schema.
     step = comparison.find("overall", "step")
     other = dict(pairing.ranks.iter_rows())
     found = [against.bubbles.per_rank.get(other.get(rank, -1)) for rank in ranks["rank"]]
+    devices = budget(comparison.runs[1])
     noise = any(change.interval for change in comparison.changes)
     sides = zip(comparison.labels, (comparison.before, comparison.after), strict=True)
     return schema.Against(
@@ -67,6 +69,10 @@ def against_of(against: Against, ranks: pl.DataFrame, origin_ns: int) -> schema.
             for step, number, shift_ns, end_ns in _ended(pairing).iter_rows()
         ],
         rates=[rank_rates(rates) for rates in found],
+        idle=[
+            None if devices is None else idle_share(devices.per_rank.get(other.get(rank, -1)))
+            for rank in ranks["rank"]
+        ],
     )
 
 

@@ -17,6 +17,7 @@ from bubblescope.model.plain_text import cut
 from bubblescope.render.html import schema, whatif_answers
 from bubblescope.render.html.against import against_of, latest_ns
 from bubblescope.render.html.counter_samples import counters_of
+from bubblescope.render.html.devices import devices_of
 from bubblescope.render.html.in_tasks import (
     Communication,
     communication_columns,
@@ -244,6 +245,9 @@ class Outline(NamedTuple):
             "groups": groups_of(timeline),
             "unrecorded": unrecorded_of(overview.unrecorded, ranks, origin_ns),
         }
+        known["devices"] = devices_of(
+            view.devices, ranks["rank"].to_list(), [step.step for step in known["steps"]]
+        )
         if counted.left_out:
             known["notes"].append(_thinned(counted))
         steps = pl.Series("step", [step.step for step in known["steps"]], pl.Int32)

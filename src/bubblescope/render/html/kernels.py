@@ -20,6 +20,7 @@ from bubblescope.render.layout import drawn_ns, with_rows
 from bubblescope.render.palette import DARK_USE_COLOURS, USE_COLOURS
 
 if TYPE_CHECKING:
+    from bubblescope.model.budget import Use
     from bubblescope.model.timeline import Timeline
 
 MOST_KERNELS: Final = 5_000_000
@@ -62,17 +63,16 @@ class Kernels(NamedTuple):
         if not self.table.height:
             return None
         return schema.KernelHead(
-            uses=[
-                schema.KernelUse(
-                    name=use.value,
-                    **shades(USE_COLOURS[use]),
-                    dark=schema.Shades(**shades(DARK_USE_COLOURS[use])),
-                )
-                for use in BUSY
-            ],
+            uses=[shown_use(use, use.value) for use in BUSY],
             names=self.names,
             modules=self.modules,
         )
+
+
+def shown_use(use: Use, name: str) -> schema.KernelUse:
+    """Return what devices are busy with, in its colours."""
+    dark = schema.Shades(**shades(DARK_USE_COLOURS[use]))
+    return schema.KernelUse(name=name, **shades(USE_COLOURS[use]), dark=dark)
 
 
 def need_room(timeline: Timeline) -> None:

@@ -22,7 +22,7 @@ from bubblescope.model.progress import SILENT
 from bubblescope.render.html.data import Outline
 from bubblescope.render.html.kernels import need_room
 from bubblescope.render.html.packing import packed
-from bubblescope.render.html.page_language import spoken
+from bubblescope.render.html.page_language import in_chinese
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,6 +49,7 @@ _BEFORE: Final = """<!doctype html>
 </head>
 <body>
 <script id="head" type="application/json">{head}</script>
+<script id="chinese" type="application/json">{chinese}</script>
 <script>{script}</script>
 """
 _TABLE: Final = '<script id="{name}" type="application/octet-stream">'
@@ -139,7 +140,8 @@ def _parts(
         policy=policy(connect=connect),
         title=_inert(head.title),
         style=style,
-        head=_json(spoken(head)),
+        head=_json(head),
+        chinese=_json(in_chinese(head)),
         script=script,
     )
     for name, table in tables.items():

@@ -242,7 +242,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         error: How far either end may be off, as a share of a step.
         best: The shorter end, where only a range is known.
         best_if: What has to be so for that.
-        detail: All of it in one sentence.
         rows: Of its tasks among the ghosts; empty if the page does not hold them.
         idle: How much each rank, by index, would have been idle; empty likewise.
     """
@@ -256,7 +255,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     error: float
     best: int | None
     best_if: str
-    detail: str
     rows: list[Row]
     idle: list[float | None]
 
@@ -318,6 +316,51 @@ class KernelUse(Shaded, frozen=True, kw_only=True):
     """What kernels do."""
 
     name: str
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """What devices lose time to.
+
+    Attributes:
+        name: Of the class of time, as in `Devices`.
+        detail: What of it is known besides, such as an operation; empty if nothing is.
+        time: How long, of all devices.
+        share: Of all their time.
+    """
+
+    name: str
+    detail: str
+    time: int
+    share: float
+
+
+class Devices(msgspec.Struct, frozen=True, kw_only=True):
+    """What every nanosecond of the devices was spent on.
+
+    Times are lists: of what devices were busy with, in the order of `uses`, and then of the classes of
+    idle time, in the order of `idle`.
+
+    Attributes:
+        uses: What devices were busy with; what runs first of them names the time.
+        idle: Classes of idle time that there are.
+        overall: Of all devices, from each one's first operation to its last.
+        step: A step, the mean of all devices; of a run without steps, all of it.
+        ranks: By rank, as of `overall`; null where that is not known.
+        steps: By step, of all devices.
+        open: Steps, by index, whose end was not recorded.
+        losses: What time is lost to, most first.
+        untold: Sentences: of which time the traces do not tell what it was spent on.
+    """
+
+    uses: list[KernelUse]
+    idle: list[str]
+    overall: list[int]
+    step: list[int]
+    ranks: list[list[int] | None]
+    steps: list[list[int] | None]
+    open: list[int]
+    losses: list[Loss]
+    untold: list[str]
 
 
 class Inferred(msgspec.Struct, frozen=True, kw_only=True):
@@ -455,6 +498,7 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
             a round number that nearly no change exceeds.
         pairs: Which step is which, in the order of A's.
         rates: Of the ranks of B, by the place on the page of those that they stand against.
+        idle: Likewise the share of the time that their devices were idle; null where it is not known.
     """
 
     sides: list[Side]
@@ -468,6 +512,7 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
     scale: list[int]
     pairs: list[Pair]
     rates: list[RankRates | None]
+    idle: list[float | None]
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
@@ -555,6 +600,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         no_kernels: How to get them, if the traces hold some.
         communicating: What communicated in tasks.
         groups: Of ranks that communicate.
+        devices: What devices spent their time on; None if the traces do not tell.
         unrecorded: When nothing was recorded of ranks, by rank and time.
         against: What changed to another run; None if the page shows one.
     """
@@ -591,6 +637,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     no_kernels: str | None
     communicating: list[Communicating]
     groups: list[Group]
+    devices: Devices | None
     unrecorded: list[Unrecorded]
     against: Against | None
 
@@ -705,11 +752,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         answer: What is said.
         rows: Of all lanes while it is shown: the run's, and those of its tasks.
         names: Of tasks that the run has none of, numbered after those that it has.
+        chinese: What sentences of the answer are in Chinese, if the server speaks it.
     """
 
     answer: Answer
     rows: list[Row]
     names: list[str]
+    chinese: dict[str, str] = {}
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):

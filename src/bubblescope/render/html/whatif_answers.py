@@ -195,7 +195,6 @@ def said(answer: Answer) -> schema.Answer:
         error=prediction.error,
         best=prediction.best_ns,
         best_if=prediction.best_if,
-        detail=sentence(prediction),
         rows=[],
         idle=[],
     )

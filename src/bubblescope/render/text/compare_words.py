@@ -40,6 +40,13 @@ def headline(comparison: Comparison) -> str:
     times = f"{what} takes {units.duration(_ns(step.after))}"
     if not step.difference:
         return f"B is as fast as A: {times} in both."
+    alike = units.duration(_ns(step.before)) == units.duration(_ns(step.after))
+    if not comparison.comparable and alike:
+        return (
+            "Which run is faster is not known: without steps, captures are compared as a whole, and "
+            "these hold different amounts of work; "
+            f"{times} in both{_because(comparison, step.difference)}."
+        )
     if not comparison.comparable:
         return (
             "Which run is faster is not known: without steps, captures are compared as a whole, and "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.console import Group
 from rich.text import Text
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 _WIDTH: Final = 20
 _SHADES: Final = (("█", "blue"), ("▓", "magenta"), ("▒", "yellow"), ("░", "dim"))
-_DETAILS: Final = 8
+DETAILS: Final = 8
+"""Things that time is lost to, up to which all are shown where there is little room."""
 _ROWS: Final = 24
 _WAITING: Final = 0.01
 """Share of a rank's time from which on its waiting in collectives is worth a table."""
-_LEAST: Final = 0.001
+LEAST: Final = 0.001
 """Share of all time below which nothing is spoken of."""
 
 
@@ -121,40 +122,64 @@ def _collectives(budget: Budget, limit: int) -> RenderableType:
 
 
 def _details(budget: Budget, limit: int) -> RenderableType:
-    whole = budget.overall.total_ns
     table = narrow_table("time", "share")
     table.add_column("lost to")
     table.add_column("")
-    rows = [
-        row
+    lost = losses(budget)
+    for one in lost if limit > _ROWS else lost[:DETAILS]:
+        table.add_row(
+            units.duration(one.spent_ns),
+            units.percent(one.share),
+            LABELS[one.use],
+            Text(one.told, "dim", no_wrap=True, overflow="ellipsis"),
+        )
+    notes = [Text.assemble(("unknown  ", "yellow"), said) for said in untold(budget)]
+    if not lost:
+        return Group(*notes, *([Text()] if notes else []))
+    return titled("Where devices lose time", Group(table, *notes))
+
+
+class Loss(NamedTuple):
+    """What devices lose time to, and what of it is known besides: an operation, a group's role."""
+
+    use: Use
+    told: str
+    spent_ns: int
+    share: float
+
+
+def losses(budget: Budget) -> list[Loss]:
+    """Return what of the devices' time is not computing, most first, as far as it is worth a line."""
+    whole = budget.overall.total_ns
+    return [
+        Loss(Use(row["use"]), _told(row), row["spent_ns"], row["spent_ns"] / whole)
         for row in budget.details.to_dicts()
         if Use(row["use"]) in LABELS
         and Use(row["use"]) is not Use.COMPUTE
-        and row["spent_ns"] >= _LEAST * whole
+        and row["spent_ns"] >= LEAST * whole
     ]
-    for row in rows if limit > _ROWS else rows[:_DETAILS]:
-        use = Use(row["use"])
-        told = [] if row["detail"] is None else [_short(row["detail"])]
-        if use in BUSY and row["role"]:
-            told.append(row["role"])
-        if row["then"]:
-            told.insert(0, f"then {BRIEF[Use(row['then'])].removeprefix('host, ')}")
-        table.add_row(
-            units.duration(row["spent_ns"]),
-            units.percent(row["spent_ns"] / whole),
-            LABELS[use],
-            Text(", ".join(told), "dim", no_wrap=True, overflow="ellipsis"),
-        )
-    notes = []
+
+
+def _told(row: dict[str, Any]) -> str:
+    told = [] if row["detail"] is None else [_short(row["detail"])]
+    if Use(row["use"]) in BUSY and row["role"]:
+        told.append(row["role"])
+    if row["then"]:
+        told.insert(0, f"then {BRIEF[Use(row['then'])].removeprefix('host, ')}")
+    return ", ".join(told)
+
+
+def untold(budget: Budget) -> list[str]:
+    """Say of which time the traces do not tell what it was spent on, and what would tell."""
+    whole = budget.overall.total_ns
+    found = []
     for one in budget.undecided:
-        if one["spent_ns"] >= 10 * _LEAST * whole:
+        if one["spent_ns"] >= 10 * LEAST * whole:
             said = f"{one['why']} ({units.percent(one['spent_ns'] / whole)} of the time)"
             if one["options"]:
                 said += f"; {' or '.join(one['options'])} would tell"
-            notes.append(Text.assemble(("unknown  ", "yellow"), said))
-    if not rows:
-        return Group(*notes, *([Text()] if notes else []))
-    return titled("Where devices lose time", Group(table, *notes))
+            found.append(said)
+    return found
 
 
 def _short(name: str) -> str:

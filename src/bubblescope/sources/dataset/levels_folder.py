@@ -13,7 +13,7 @@ from bubblescope.sources.dataset.derived_folder import folder_within
 if TYPE_CHECKING:
     from bubblescope.sources.dataset.catalogue import Catalogue
 
-SCHEMA: Final = "bubblescope.levels/5"
+SCHEMA: Final = "bubblescope.levels/6"
 """Name and version of the layout, described in docs/dataset.md."""
 
 FOLDER: Final = "levels"

@@ -15,6 +15,7 @@ from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page
+from bubblescope.render.html.page_language import in_chinese
 from bubblescope.render.html.schema import Asked, Explained, Found, Inside, Search, Totals, Where
 from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.request_parameters import moment_ns, positions, sight, span_ns
@@ -236,7 +237,8 @@ class Resources:
     def _whatif(self, question: str, at_ns: int | None) -> Asked | dict[str, str]:
         try:
             with _Place(self._room), self._whatif_turn:
-                return self._asking.answer(question, at_ns)
+                told = self._asking.answer(question, at_ns)
+                return msgspec.structs.replace(told, chinese=in_chinese(told.answer))
         except BubblescopeError as error:
             return {"error": str(error)}
 
