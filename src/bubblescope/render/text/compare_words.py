@@ -40,19 +40,8 @@ def headline(comparison: Comparison) -> str:
     times = f"{what} takes {units.duration(_ns(step.after))}"
     if not step.difference:
         return f"B is as fast as A: {times} in both."
-    alike = units.duration(_ns(step.before)) == units.duration(_ns(step.after))
-    if not comparison.comparable and alike:
-        return (
-            "Which run is faster is not known: without steps, captures are compared as a whole, and "
-            "these hold different amounts of work; "
-            f"{times} in both{_because(comparison, step.difference)}."
-        )
     if not comparison.comparable:
-        return (
-            "Which run is faster is not known: without steps, captures are compared as a whole, and "
-            f"these hold different amounts of work; {times} instead of "
-            f"{units.duration(_ns(step.before))}{_because(comparison, step.difference)}."
-        )
+        return _of_captures(comparison, step, times)
     change = units.change(step.relative)
     if step.interval is None:
         noise = "no noise known"
@@ -68,6 +57,21 @@ def headline(comparison: Comparison) -> str:
     return (
         f"B is {100 * abs(step.relative):.2f} % {slower} than A ({noise}): {times} instead of "
         f"{units.duration(_ns(step.before))}{_because(comparison, step.difference)}."
+    )
+
+
+def _of_captures(comparison: Comparison, step: Change, times: str) -> str:
+    """Say that captures of different work do not tell which run is faster."""
+    because = _because(comparison, step.difference or 0)
+    if units.duration(_ns(step.before)) == units.duration(_ns(step.after)):
+        return (
+            "Which run is faster is not known: without steps, captures are compared as a whole, and "
+            f"these hold different amounts of work; {times} in both{because}."
+        )
+    return (
+        "Which run is faster is not known: without steps, captures are compared as a whole, and "
+        f"these hold different amounts of work; {times} instead of "
+        f"{units.duration(_ns(step.before))}{because}."
     )
 
 
