@@ -127,30 +127,33 @@ def arrivals(timeline: Timeline) -> pl.DataFrame:
 def _groups(timeline: Timeline) -> Iterator[pl.DataFrame]:
     """Yield the collectives of each group all of whose ranks have some, by step, rank and start."""
     found = timeline.operations.filter(pl.col("operation").is_in(_ALL_END_TOGETHER))
-    ranks, world = tuple(timeline.ranks["rank"]), timeline.run.world
-    everyone = ranks if world in (None, len(ranks)) else ()
-    members = _members(timeline.groups)
-    held = found.select("rank", "group").unique()
+    known, sizes = _members(timeline.groups)
     # Of a group without a name all ranks may be; whether they are shows in when its kernels end.
-    own = [
-        everyone if name is None else members.get((rank, name), ())
+    world, here = timeline.run.world, timeline.ranks.height
+    sizes.append(here if world in (None, here) else 0)
+    held = found.select("rank", "group").unique()
+    of = [
+        len(sizes) - 1 if name is None else known.get((rank, name), -1)
         for rank, name in held.iter_rows()
     ]
-    held = held.with_columns(members=pl.Series(own, dtype=pl.List(pl.Int32)))
-    rows = found.join(held, on=["rank", "group"], nulls_equal=True)
+    rows = found.join(
+        held.with_columns(of=pl.Series(of, dtype=pl.Int64)), on=["rank", "group"], nulls_equal=True
+    )
     rows = rows.sort("step", "rank", "start_ns")
-    for (of, _), group in rows.group_by("members", "group", maintain_order=True):
-        if 1 < len(of) == group["rank"].n_unique():
+    for (number,), group in rows.filter(pl.col("of") >= 0).group_by("of", maintain_order=True):
+        if 1 < sizes[number] == group["rank"].n_unique():
             yield group
 
 
-def _members(groups: pl.DataFrame) -> dict[tuple[int, str], tuple[int, ...]]:
-    """Return the ranks of the group that a name stands for on a rank; none if it is of several."""
-    known: dict[tuple[int, str], tuple[int, ...]] = {}
-    for name, ranks in groups.select("name", "ranks").drop_nulls().iter_rows():
+def _members(groups: pl.DataFrame) -> tuple[dict[tuple[int, str], int], list[int]]:
+    """Return which group a name stands for on a rank, -1 if it is several; and how large groups are."""
+    known: dict[tuple[int, str], int] = {}
+    sizes = []
+    for number, (name, ranks) in enumerate(groups.select("name", "ranks").drop_nulls().iter_rows()):
+        sizes.append(len(ranks))
         for rank in ranks:
-            known[rank, name] = () if (rank, name) in known else tuple(sorted(ranks))
-    return known
+            known[rank, name] = -1 if (rank, name) in known else number
+    return known, sizes
 
 
 def _of_group(group: pl.DataFrame, *, common: bool) -> Iterator[Met]:
