@@ -369,6 +369,13 @@ def printed(shown: RenderableType) -> str:
     return console.file.getvalue()
 
 
+def test_the_report_says_that_clocks_differ():
+    made = met(40, 3, late=2)
+    assert "clocks" not in printed(device_section(budget(run(*flat(made))), 12))
+    said = " ".join(printed(device_section(budget(run(*shifted(made, 1, 7 * MS))), 12)).split())
+    assert "collectives end 7.000 ms apart on clocks of ranks" in said
+
+
 def test_the_report_has_a_row_for_each_rank():
     slow = run(*flat(met(40, 4, late=2)))
     said = printed(device_section(budget(slow), 12))

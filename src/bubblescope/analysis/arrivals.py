@@ -34,6 +34,7 @@ ARRIVAL_SCHEMA: Final[dict[str, pl.DataType]] = {
     "exposed_ns": pl.Int64(),
     "exposed_waits_ns": pl.Int64(),
     "late_ns": pl.Int64(),
+    "clock_ns": pl.Int64(),
 }
 """Columns of what is known of each rank in each step, of the collectives that could be matched.
 
@@ -44,6 +45,8 @@ exposed_ns: How long its kernels ran while nothing computed on its device.
 exposed_waits_ns: How long they waited meanwhile, at least: all but what the transfers take, and clocks
     may be off.
 late_ns: How much later it came than half of the ranks, at least.
+clock_ns: By how much its clock is ahead of that of its group's first rank, where ends of collectives
+    show clocks to differ; the median of all of them.
 
 Clocks may be off by as much as the ends of a collective are apart, and those of most.
 """
@@ -120,8 +123,7 @@ def arrivals(timeline: Timeline) -> pl.DataFrame:
         Frame with the columns of `ARRIVAL_SCHEMA`, by rank and step: of those in `met`.
     """
     found = [pl.DataFrame(schema=ARRIVAL_SCHEMA), *map(_waiting, met(timeline))]
-    sums = pl.concat(found).group_by("rank", "step").agg(pl.all().sum())
-    return sums.select(*ARRIVAL_SCHEMA).sort("rank", "step")
+    return _summed(pl.concat(found), "rank", "step")
 
 
 def _groups(timeline: Timeline) -> Iterator[pl.DataFrame]:
@@ -174,12 +176,9 @@ def _of_group(group: pl.DataFrame, *, common: bool) -> Iterator[Met]:
         if len(rows) < size:
             continue
         own = [kernels.of(slice(*both)) for both in zip(begin[rows], until[rows], strict=True)]
-        found, clock = _matched(own) if common else None, np.zeros(size, np.int64)
-        if found is None:
-            clock = _clocks(own)
-            found = _together(own, clock)
+        found = _matched(own, common=common)
         if found is not None:
-            yield Met(cells["step"][int(rows[0])], ranks[rows], found, clock)
+            yield Met(cells["step"][int(rows[0])], ranks[rows], *found)
 
 
 def _changes(column: pl.Series) -> Ints:
@@ -187,24 +186,37 @@ def _changes(column: pl.Series) -> Ints:
     return np.flatnonzero(np.diff(column.rle_id().to_numpy())) + 1
 
 
-def _matched(of_ranks: list[Kernels]) -> Kernels | None:
-    """Return the collectives that some ranks took part in: a row for each; None if it is not known.
+def _matched(of_ranks: list[Kernels], *, common: bool) -> tuple[Kernels, Ints] | None:
+    """Return the collectives that some ranks took part in, and by how much their clocks are ahead.
 
     Args:
         of_ranks: Those of a step on each rank.
+        common: As of `_of_group`.
+
+    Returns:
+        A row for each rank; None if it is not known which collectives are the same.
     """
-    if len({len(one.end_ns) for one in of_ranks}) == 1:  # as in most
-        met = _together(of_ranks)
-        if met is not None:
-            return met
+    on_time = np.zeros(len(of_ranks), np.int64)
+    if common and (met := _together(of_ranks)) is not None:  # as in most
+        return met, on_time
+    clock = _clocks(of_ranks)
+    found = [(_together(of_ranks, clock), clock)]
+    if common:
+        found.append((_together(_in_common(of_ranks)), on_time))
+    known = [(met, clock) for met, clock in found if met is not None]
+    return min(known, key=lambda one: np.median(np.ptp(one[0].end_ns, 0)), default=None)
+
+
+def _in_common(of_ranks: list[Kernels]) -> list[Kernels]:
+    """Return those that all ranks have, whose recordings begin and end apart; none if few."""
     most = max(of_ranks, key=lambda one: len(one.end_ns)).end_ns
     ahead = [_ahead(most, one.end_ns) for one in of_ranks]
     first = max(ahead)
     last = min(by + len(one.end_ns) for by, one in zip(ahead, of_ranks, strict=True))
     if last - first < _COMMON * min(len(one.end_ns) for one in of_ranks):
-        return None
+        last = first
     both = zip(ahead, of_ranks, strict=True)
-    return _together([one.of(slice(first - by, last - by)) for by, one in both])
+    return [one.of(slice(first - by, last - by)) for by, one in both]
 
 
 def _ahead(most: Ints, ends: Ints) -> int:
@@ -247,7 +259,8 @@ def _together(of_ranks: list[Kernels], clock_ns: Ints | None = None) -> Kernels 
         clock_ns: By how much each rank's clock is ahead, if they differ: then there have to be enough
             collectives to show it.
     """
-    if len({len(one.end_ns) for one in of_ranks}) > 1:
+    counts = {len(one.end_ns) for one in of_ranks}
+    if len(counts) > 1 or 0 in counts:
         return None
     met = Kernels(*(np.stack(column) for column in zip(*of_ranks, strict=True)))
     if clock_ns is not None:
@@ -289,7 +302,7 @@ def _waiting(one: Met) -> pl.DataFrame:
         "exposed_waits_ns": np.maximum(exposed - transfer, 0),
         "late_ns": np.maximum(start - order[(len(order) - 1) // 2] - off, 0),
     }
-    columns = {name: each.sum(1) for name, each in sums.items()}
+    columns = {name: each.sum(1) for name, each in sums.items()} | {"clock_ns": one.clock_ns}
     steps = [one.step] * len(one.ranks)
     return pl.DataFrame({"rank": one.ranks, "step": steps, **columns}, schema=ARRIVAL_SCHEMA)
 
@@ -342,5 +355,10 @@ def over_steps(arrivals: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """
     place = ["rank", "step"]
     held = arrivals.join(steps.select(place).unique(), on=place, how="semi", nulls_equal=True)
-    sums = held.drop("step").group_by("rank").agg(pl.all().sum())
-    return sums.select(name for name in ARRIVAL_SCHEMA if name != "step").sort("rank")
+    return _summed(held.drop("step"), "rank")
+
+
+def _summed(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
+    clock = pl.col("clock_ns").median().cast(pl.Int64)
+    sums = rows.group_by(by).agg(pl.all().exclude("clock_ns").sum(), clock)
+    return sums.select(name for name in ARRIVAL_SCHEMA if name in rows.columns).sort(by)

@@ -13,6 +13,7 @@ from bubblescope.model.budget import BUSY, Use
 from bubblescope.render.text.sections import narrow_table, table_of, titled
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.console import RenderableType
     from rich.table import Table
 
@@ -118,7 +119,19 @@ def _collectives(budget: Budget, limit: int) -> RenderableType:
     about = "waiting for others, and coming later than half of the ranks, at least, in %"
     if worst.height < rows.height:
         about = f"{about}; the latest {worst.height} of {rows.height} ranks"
-    return titled("Collectives", table, about)
+    return titled("Collectives", Group(table, *_clocks(rows)), about)
+
+
+def _clocks(arrivals: pl.DataFrame) -> list[Text]:
+    """Say that clocks differ, if the ends of collectives show it."""
+    apart = int(arrivals["clock_ns"].abs().max() or 0)  # type: ignore[arg-type]
+    if not apart:
+        return []
+    said = (
+        f"collectives end {units.duration(apart)} apart on clocks of ranks, which differ by that: it "
+        "is taken off here, but not from the timeline"
+    )
+    return [Text.assemble(("clocks  ", "yellow"), said)]
 
 
 def _details(budget: Budget, limit: int) -> RenderableType:
