@@ -9,6 +9,7 @@ from collections import Counter
 import polars as pl
 import pytest
 
+from bubblescope import Timeline
 from bubblescope.analysis.arrivals import arrivals
 from bubblescope.model.budget import Use
 from bubblescope.model.groups import GROUP_SCHEMA
@@ -546,6 +547,21 @@ def test_who_waits_for_whom_is_as_in_the_golden_figures(timelines):
         assert own["waits_ns"] == round(1000 * float(said["wait_us"]))
         # Who is last by less than kernels' ends are apart may as well be another.
         assert own["last"] <= int(said["last_to_start"])
+
+
+@real
+def test_a_clock_that_is_seconds_off_changes_next_to_nothing(timelines):
+    run = timelines["megatron_tp8_8rank"]
+    ahead = pl.when(pl.col("rank") == 5).then(5_000_000_000).otherwise(0)
+    moved = run.operations.with_columns(pl.col("start_ns", "end_ns") + ahead)
+    off = arrivals(Timeline(run.tasks, run.ranks, run.run, **{**run.tables, "operations": moved}))
+    true = arrivals(run)
+    assert off["clock_ns"].to_list()[5] == pytest.approx(5_000_000_000, abs=50_000)
+    for name in ("collectives", "last"):
+        assert off[name].to_list() == true[name].to_list()
+    for name in ("waits_ns", "late_ns"):
+        # Ends are up to 49 us apart in each of 84 collectives.
+        assert off[name].to_list() == pytest.approx(true[name].to_list(), abs=84 * 49_000)
 
 
 @real
