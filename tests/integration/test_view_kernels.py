@@ -177,7 +177,7 @@ class TestUnfolding:
 
     def test_the_legend_says_what_the_colours_are(self, opened_with, run):
         page = opened_with(run)
-        assert "communication" not in page.locator(".legend").inner_text()
+        assert "kernels" not in page.locator(".legend").inner_text()
         page = opened_with(run, address="#kernels=0")
         said = page.locator(".legend").inner_text()
         assert all(name in said for name in ("kernels", "compute", "communication", "copy"))

@@ -193,7 +193,7 @@ def _kind_and_numbers() -> pl.Expr:
 
 
 def duration_text() -> pl.Expr:
-    """Return a task's length in its natural unit, with four significant digits."""
+    """Return a task's length as `units.duration` writes it."""
     length = pl.col("end_ns") - pl.col("start_ns")
 
     def fixed(unit_ns: int, digits: int) -> pl.Expr:
@@ -204,6 +204,8 @@ def duration_text() -> pl.Expr:
             scaled // whole, pl.lit("."), (scaled % whole).cast(pl.String).str.zfill(digits)
         )
         return number if digits else scaled.cast(pl.String)
+
+    minutes = (length / 60_000_000_000).round().cast(pl.Int64)
 
     def written(unit_ns: int, unit: str) -> pl.Expr:
         number = fixed(unit_ns, 0)
@@ -219,5 +221,9 @@ def duration_text() -> pl.Expr:
         .then(written(1_000, "µs"))
         .when(length < 1_000_000_000)
         .then(written(1_000_000, "ms"))
-        .otherwise(written(1_000_000_000, "s"))
+        .when(length < 3_600_000_000_000)
+        .then(written(1_000_000_000, "s"))
+        .otherwise(
+            pl.format("{} h {} min", minutes // 60, (minutes % 60).cast(pl.String).str.zfill(2))
+        )
     )

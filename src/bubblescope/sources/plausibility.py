@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from bubblescope.model.device_time import NONE
 from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
+    from bubblescope.model.arrays import Mask
     from bubblescope.sources.capture import Capture
 
 EPOCH_2000_NS: Final = 946_684_800 * 10**9
@@ -33,6 +35,10 @@ def possible(middle_ns: int) -> pl.Expr:
     )
 
 
+_SAMPLED: Final = 100_000
+"""How many rows tell about when a capture was."""
+
+
 def without_impossible_work(capture: Capture) -> tuple[Capture, int]:
     """Drop work of devices that ends before it starts, or lies days away from all other.
 
@@ -41,7 +47,9 @@ def without_impossible_work(capture: Capture) -> tuple[Capture, int]:
     """
     if not capture.work.height:
         return capture, 0
-    middle = int(capture.work["start_ns"].median())  # type: ignore[arg-type]  # a column of integers
+    start = capture.work["start_ns"]
+    some = start.gather_every(1 + len(start) // _SAMPLED)
+    middle = int(some.median())  # type: ignore[arg-type]  # a column of integers
     sound = capture.work.select(possible(middle)).to_series()
     if sound.all():
         return capture, 0
@@ -54,15 +62,30 @@ def without_repeated_work(capture: Capture) -> tuple[Capture, int]:
     Returns:
         The capture, and how many kernels, copies and fills were dropped.
     """
-    # Hardly ever do two begin at the same nanosecond, so few rows are compared as a whole.
-    alike = capture.work["start_ns"].is_duplicated()
-    if not alike.any():
+    if not capture.work.height:
         return capture, 0
-    rows = capture.work.with_row_index("row").filter(alike & (capture.work["correlation"] != NONE))
-    first = rows.unique(capture.work.columns, keep="first")["row"]
-    again = rows.filter(~pl.col("row").is_in(first.implode()))["row"]
-    row = pl.int_range(capture.work.height, eager=True)
-    return _of_work(capture, ~row.is_in(again.implode()))
+    row = pl.Series(np.flatnonzero(_begin_together(capture.work)))
+    if not len(row):
+        return capture, 0
+    alike = capture.work[row].with_columns(row=row).filter(pl.col("correlation") != NONE)
+    first = alike.select(pl.struct(capture.work.columns).is_first_distinct()).to_series()
+    again = alike.filter(~first)["row"]
+    kept = np.ones(capture.work.height, bool)
+    kept[again.to_numpy()] = False
+    return _of_work(capture, pl.Series(kept)) if len(again) else (capture, 0)
+
+
+def _begin_together(work: pl.DataFrame) -> Mask:
+    """Say which work begins when other work of its process does, which hardly any does."""
+    start, process = work["start_ns"].to_numpy(), work["process"].to_numpy()
+    processes = np.unique(process[:: 1 + len(process) // _SAMPLED])
+    key = (start - start.min()) * (len(processes) + 1) + np.searchsorted(processes, process)
+    if (key[1:] > key[:-1]).all():
+        return np.zeros(len(key), bool)
+    # Tables are in order, or few of them one after the other: a stable sort takes little time.
+    ordered = np.sort(key, kind="stable")
+    ties = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    return np.isin(key, ties) if len(ties) else np.zeros(len(key), bool)
 
 
 def _of_work(capture: Capture, kept: pl.Series) -> tuple[Capture, int]:

@@ -17,7 +17,7 @@ from bubblescope.model.plain_text import cut
 from bubblescope.render.html import schema, whatif_answers
 from bubblescope.render.html.against import against_of, latest_ns
 from bubblescope.render.html.counter_samples import counters_of
-from bubblescope.render.html.devices import devices_of
+from bubblescope.render.html.device_sums import devices_of
 from bubblescope.render.html.in_tasks import (
     Communication,
     communication_columns,

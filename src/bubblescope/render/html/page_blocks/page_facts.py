@@ -22,7 +22,7 @@ from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 from bubblescope.model.version import __version__
 from bubblescope.render.html import schema
 from bubblescope.render.html.counter_samples import counters_of
-from bubblescope.render.html.devices import devices_of
+from bubblescope.render.html.device_sums import devices_of
 from bubblescope.render.html.kernels import NOT_ASKED
 from bubblescope.render.html.packing import LANE, TASK_ROW, cells_of, phase_columns
 from bubblescope.render.html.page_blocks.block_files import INDEX, OVERVIEW, TOLD, Index, Part
