@@ -44,7 +44,17 @@ def test_the_slow_rank_is_named_or_none(tmp_path, made, slow, kind, stages):
         others = {0, 1, 2, 3} - {slow}
         assert not any(f"ank {rank} is" in answer for rank in others)
         assert not any(f"ank {rank} computes" in answer for rank in others)
-        assert not any(f"rank {rank} healthy" in answer for rank in others)
+        # Without stages, what-if speaks of ranks that come late, for their hosts or devices.
+        assert not any(
+            f"rank {rank} healthy" in answer for rank in others - {*made.get("late", ())}
+        )
+
+
+def test_without_stages_what_if_names_the_rank_whose_host_is_late(tmp_path):
+    make_waiting_job(tmp_path, "tp", late={1: LATE_NS})
+    run = bubblescope.load(tmp_path)
+    assert "rank 1 healthy" in said(run.whatif())
+    assert "Rank 1 comes" in said(run.why())
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "tp"])
