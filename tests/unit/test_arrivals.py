@@ -187,7 +187,9 @@ def test_a_rank_whose_clock_is_late_does_not_come_last():
         for row in one:
             row["start_ns"] = one[0]["start_ns"] + row["rank"] * 100 * US
             row["end_ns"] += row["rank"] * 100 * US
-    assert [last for _, last, *_ in told(run(*flat(made))).values()] == [0, 0]
+            row["group"] = "tp"
+    found = told(run(*flat(made), groups=(Group("tp", (0, 1)),)))
+    assert [last for _, last, *_ in found.values()] == [0, 0]
 
 
 def shifted(made: list[list[Row]], rank: int, by: int) -> list[Row]:
@@ -260,6 +262,21 @@ def test_groups_are_matched_each_by_itself():
     # A name that stands for two groups of a rank tells neither.
     twice = (*groups, Group("dp", (0, 1)))
     assert told(run(*rows, groups=twice)) == counted(*tensor)
+
+
+def test_groups_without_a_name_that_do_the_same_at_the_same_time_are_not_one():
+    pairs = [met(40, 2, seed=3), met(40, 2, seed=3, first=2)]
+    chance = random.Random(4)
+    for one in pairs[1]:
+        later = chance.randrange(110 * US)
+        for row in one:
+            row["start_ns"] += later
+            row["end_ns"] += later
+    rows = [*flat(pairs[0]), *flat(pairs[1])]
+    assert told(run(*rows)) == {}
+    named = [{**row, "group": "tp"} for row in rows]
+    groups = (Group("tp", (0, 1)), Group("tp", (2, 3)))
+    assert told(run(*named, groups=groups)) == counted(*pairs)
 
 
 def test_where_not_all_of_a_group_are_seen_nobody_is_last():

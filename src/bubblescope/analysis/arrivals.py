@@ -64,6 +64,8 @@ _COMMON: Final = 0.5
 """Share of a rank's collectives in a step that the others have too, at least."""
 _TOGETHER: Final = 0.75
 """Share that must end together: of an all-to-all with little for some ranks, these may end early."""
+_CLOSER: Final = 10
+"""How many times as close as they begin, those of a group without a name have to end."""
 _OFF: Final = 0.95
 """Share of collectives whose ends are no further apart than clocks may be off."""
 
@@ -166,6 +168,7 @@ def _of_group(group: pl.DataFrame, *, common: bool) -> Iterator[Met]:
         common: Whether its ranks share a clock, as far as is known.
     """
     sort = group["operation"].rank("dense").cast(pl.Int64)
+    named = group["group"].null_count() == 0
     times = group.select("start_ns", "end_ns", "exposed_ns", sort)
     kernels = Kernels(*(column.to_numpy() for column in times))
     cells = group.group_by("step", "rank", maintain_order=True).agg(count=pl.len())
@@ -177,8 +180,18 @@ def _of_group(group: pl.DataFrame, *, common: bool) -> Iterator[Met]:
             continue
         own = [kernels.of(slice(*both)) for both in zip(begin[rows], until[rows], strict=True)]
         found = _matched(own, common=common)
-        if found is not None:
+        if found is not None and (named or _waits_show(found[0])):
             yield Met(cells["step"][int(rows[0])], ranks[rows], *found)
+
+
+def _waits_show(kernels: Kernels) -> bool:
+    """Say whether ranks wait for each other: however far apart they begin, they end together.
+
+    Groups that do the same at about the same time begin and end about equally far apart.
+    """
+    clock = _clocks(list(kernels.end_ns))
+    begun, ended = (np.ptp(times - clock[:, None], 0) for times in kernels[:2])
+    return bool(np.median(ended) <= begun.mean() / _CLOSER)
 
 
 def _changes(column: pl.Series) -> Ints:
@@ -197,13 +210,13 @@ def _matched(of_ranks: list[Kernels], *, common: bool) -> tuple[Kernels, Ints] |
         A row for each rank; None if it is not known which collectives are the same.
     """
     on_time = np.zeros(len(of_ranks), np.int64)
-    if common and (met := _together(of_ranks)) is not None:  # as in most
-        return met, on_time
-    clock = _clocks(of_ranks)
-    found = [(_together(of_ranks, clock), clock)]
+    if common and (found := _together(of_ranks)) is not None:  # as in most
+        return found, on_time
+    clock = _clocks([one.end_ns for one in of_ranks])
+    choices = [(_together(of_ranks, clock), clock)]
     if common:
-        found.append((_together(_in_common(of_ranks)), on_time))
-    known = [(met, clock) for met, clock in found if met is not None]
+        choices.append((_together(_in_common(of_ranks)), on_time))
+    known = [(kernels, clock) for kernels, clock in choices if kernels is not None]
     return min(known, key=lambda one: np.median(np.ptp(one[0].end_ns, 0)), default=None)
 
 
@@ -238,17 +251,18 @@ def _ahead(most: Ints, ends: Ints) -> int:
     return min(sorted(choices, key=abs), key=apart)
 
 
-def _clocks(of_ranks: list[Kernels]) -> Ints:
+def _clocks(ends: list[Ints]) -> Ints:
     """Return by how much clocks are ahead of the first rank's, if ranks did equally many collectives.
 
     These end together, so the median of how far their ends are apart is how far clocks are. That it is
     the same collectives shows where the rest is little: they are not evenly spaced.
+
+    Args:
+        ends: When those of each rank end.
     """
-    first = of_ranks[0].end_ns
-    if any(len(one.end_ns) != len(first) for one in of_ranks):
-        return np.zeros(len(of_ranks), np.int64)
-    apart = [np.median(one.end_ns - first) for one in of_ranks]
-    return np.rint(apart).astype(np.int64)
+    if len({len(one) for one in ends}) > 1:
+        return np.zeros(len(ends), np.int64)
+    return np.rint([np.median(one - ends[0]) for one in ends]).astype(np.int64)
 
 
 def _together(of_ranks: list[Kernels], clock_ns: Ints | None = None) -> Kernels | None:
