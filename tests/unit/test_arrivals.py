@@ -279,6 +279,14 @@ def test_groups_without_a_name_that_do_the_same_at_the_same_time_are_not_one():
     assert told(run(*named, groups=groups)) == counted(*pairs)
 
 
+def test_of_ranks_that_drive_several_devices_nothing_is_told():
+    timeline = run(*flat(met(40, 2, seed=2)))
+    twice = timeline.operations.with_columns(device=pl.col("start_ns").cast(pl.Int32) % 2)
+    tables = {**timeline.tables, "operations": twice}
+    assert told(timeline)
+    assert told(Timeline(timeline.tasks, timeline.ranks, timeline.run, **tables)) == {}
+
+
 def test_where_not_all_of_a_group_are_seen_nobody_is_last():
     made = met(40, 2, seed=2, group="0")
     rows = flat(made)

@@ -129,7 +129,10 @@ def arrivals(timeline: Timeline) -> pl.DataFrame:
 
 
 def _groups(timeline: Timeline) -> Iterator[pl.DataFrame]:
-    """Yield the collectives of each group all of whose ranks have some, by step, rank and start."""
+    """Yield the collectives of each group all of whose ranks have some, by step, rank and start.
+
+    Of a rank that drives several devices, it is not known which of them each is of.
+    """
     found = timeline.operations.filter(pl.col("operation").is_in(_ALL_END_TOGETHER))
     known, sizes = _members(timeline.groups)
     # Of a group without a name all ranks may be; whether they are shows in when its kernels end.
@@ -145,7 +148,8 @@ def _groups(timeline: Timeline) -> Iterator[pl.DataFrame]:
     )
     rows = rows.sort("step", "rank", "start_ns")
     for (number,), group in rows.filter(pl.col("of") >= 0).group_by("of", maintain_order=True):
-        if 1 < sizes[number] == group["rank"].n_unique():
+        ranks, devices = group["rank"].n_unique(), group.select("rank", "device").n_unique()
+        if 1 < sizes[number] == ranks == devices:
             yield group
 
 

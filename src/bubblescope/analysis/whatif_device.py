@@ -165,20 +165,8 @@ class DeviceWhatIf:
 
         Between a latency as it was, and none: `bubblescope.analysis.prediction.NOT_AHEAD`.
         """
-        removed = self._spent(NOT_AHEAD, "removed_ns").join(
-            self._spent((*NOT_AHEAD, Use.LATENCY), "most_ns"),
-            on=_PLACE,
-            how="full",
-            coalesce=True,
-            nulls_equal=True,
-        )
-        return self._removed(
-            "the host never late",
-            HOST_AHEAD,
-            removed,
-            best_if=AT_ONCE,
-            uses=(NOT_AHEAD, (*NOT_AHEAD, Use.LATENCY)),
-        )
+        ahead = (NOT_AHEAD, (*NOT_AHEAD, Use.LATENCY))
+        return self._without("the host never late", HOST_AHEAD, *ahead, best_if=AT_ONCE)
 
     def without(self, *what: Use | Cause | str) -> Prediction:
         """Answer what it would have taken without some classes of the device's time.
@@ -194,7 +182,7 @@ class DeviceWhatIf:
         needs = NEEDS.get(uses[0], "")
         if uses[0] in _IF_SLOW and self._is_slow(uses[0]):
             needs = _IF_SLOW[uses[0]]
-        return self._without(change, needs, uses)
+        return self._without(change, needs, uses, uses)
 
     def kernels(self, pattern: str, factor: float) -> Prediction:
         """Answer what it would have taken had kernels taken so many times as long.
@@ -229,7 +217,7 @@ class DeviceWhatIf:
             if rank not in known:
                 raise ScheduleError(
                     f"no collectives of rank {rank} could be matched with those of others, which takes "
-                    "all ranks of a group on a common clock, so what others have to do is not known"
+                    "the traces of all ranks of a group, so what others have to do is not known"
                 )
         chance = chance_ns(coupled, ranks)
         if chance is None:
@@ -365,10 +353,22 @@ class DeviceWhatIf:
 
     scaled = moved = microbatches = schedule = _only_pipelines
 
-    def _without(self, change: str, needs: str, uses: Collection[Use]) -> Prediction:
-        removed = self._spent(uses, "removed_ns").with_columns(most_ns="removed_ns")
-        waits = [use for use in _WAITS if use not in uses]
-        return self._removed(change, needs, removed, waits=waits, uses=(uses, uses))
+    def _without(
+        self,
+        change: str,
+        needs: str,
+        least: Collection[Use],
+        most: Collection[Use],
+        best_if: str = HOST_SOONER,
+    ) -> Prediction:
+        """Return what is left without some classes of time, at least and at most; see `_removed`."""
+        removed = self._spent(least, "removed_ns").join(
+            self._spent(most, "most_ns"), on=_PLACE, how="full", coalesce=True, nulls_equal=True
+        )
+        waits = [use for use in _WAITS if use not in least]
+        return self._removed(
+            change, needs, removed, waits=waits, best_if=best_if, uses=(least, most)
+        )
 
     def _spent(self, uses: Collection[Use], name: str) -> pl.DataFrame:
         """Return what each device's step spent on some uses, under a name."""
