@@ -76,6 +76,10 @@ def uri_of(path: Path) -> str:
 
     Unless its writer left a log beside it that holds the newest rows.
     """
+    return f"{path.resolve().as_uri()}?mode=ro{'' if has_log(path) else '&immutable=1'}"
+
+
+def has_log(path: Path) -> bool:
+    """Say whether the writer of a file left a log beside it, with rows that the file lacks."""
     log = path.with_name(f"{path.name}-wal")
-    immutable = "" if log.exists() and log.stat().st_size else "&immutable=1"
-    return f"{path.resolve().as_uri()}?mode=ro{immutable}"
+    return log.exists() and log.stat().st_size > 0

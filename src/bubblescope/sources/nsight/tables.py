@@ -86,7 +86,7 @@ class SqliteExport(SqliteTables):
 
     def texts(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
         """Return the columns of a small table as text; see `Tables.texts`."""
-        present = self._columns.get(table, set())
+        present = self.columns_of(table)
         schema = dict.fromkeys(columns, pl.String)
         if not present:
             return pl.DataFrame(schema=schema)
