@@ -8,11 +8,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.model.arrays import at_once
 from bubblescope.model.device_time import NONE
 from bubblescope.model.provenance import Notice
+from bubblescope.sources.capture import ByProcess
 
 if TYPE_CHECKING:
-    from bubblescope.model.arrays import Mask
     from bubblescope.sources.capture import Capture
 
 EPOCH_2000_NS: Final = 946_684_800 * 10**9
@@ -64,7 +65,7 @@ def without_repeated_work(capture: Capture) -> tuple[Capture, int]:
     """
     if not capture.work.height:
         return capture, 0
-    row = pl.Series(np.flatnonzero(_begin_together(capture.work)))
+    row = _begin_together(capture.work)
     if not len(row):
         return capture, 0
     alike = capture.work[row].with_columns(row=row).filter(pl.col("correlation") != NONE)
@@ -75,17 +76,21 @@ def without_repeated_work(capture: Capture) -> tuple[Capture, int]:
     return _of_work(capture, pl.Series(kept)) if len(again) else (capture, 0)
 
 
-def _begin_together(work: pl.DataFrame) -> Mask:
-    """Say which work begins when other work of its process does, which hardly any does."""
-    start, process = work["start_ns"].to_numpy(), work["process"].to_numpy()
-    processes = np.unique(process[:: 1 + len(process) // _SAMPLED])
-    key = (start - start.min()) * (len(processes) + 1) + np.searchsorted(processes, process)
-    if (key[1:] > key[:-1]).all():
-        return np.zeros(len(key), bool)
-    # Tables are in order, or few of them one after the other: a stable sort takes little time.
-    ordered = np.sort(key, kind="stable")
-    ties = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    return np.isin(key, ties) if len(ties) else np.zeros(len(key), bool)
+def _begin_together(work: pl.DataFrame) -> pl.Series:
+    """Return the rows of work that begins when other work of its process does, which is few or none."""
+    events = ByProcess(work.select("process", "start_ns").with_row_index("row"))
+
+    def of(process: int) -> pl.Series:
+        mine = events.of(process)
+        start = mine["start_ns"].to_numpy()
+        if (start[1:] > start[:-1]).all():
+            return mine["row"].clear()
+        # Tables are in order, or few of them one after the other: a stable sort takes little time.
+        ordered = np.sort(start, kind="stable")
+        ties = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        return mine["row"].filter(np.isin(start, ties))
+
+    return pl.concat(at_once(of, events.processes)).sort()
 
 
 def _of_work(capture: Capture, kept: pl.Series) -> tuple[Capture, int]:
