@@ -51,6 +51,7 @@ class Module(NamedTuple):
 
 
 MODULES: Final = {
+    "sqlite": Module(("sources/sqlite_pages.py",), ("unit/test_sqlite_pages.py",)),
     "projection": Module(
         ("sources/projection.py", "model/device_time.py"),
         (
