@@ -54,11 +54,14 @@ def asked(path: Path, query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
-def decoded(path: Path, places: Sequence[int], table: str = "t") -> list[tuple[Any, ...]]:
-    """Return rows as they are decoded from pages."""
-    [(root,)] = asked(path, f"SELECT rootpage FROM sqlite_master WHERE name = '{table}'")
+ROOT = 2
+"""Page on which the first table of a file begins: the one before lists the tables."""
+
+
+def decoded(path: Path, places: Sequence[int]) -> list[tuple[Any, ...]]:
+    """Return rows of a file's first table as they are decoded from pages."""
     pages = Pages(path)
-    parts = pages.parts(root)
+    parts = pages.parts(ROOT)
     columns = [[], *([] for _ in places)][1:]
     for part in parts:
         for column, found in zip(columns, pages.integers(part, places), strict=True):
@@ -122,11 +125,11 @@ def test_parts_say_between_which_row_ids_their_rows_lie(tmp_path, monkeypatch):
         rows=[(at,) for at in range(10_000)],
         into="INSERT INTO t VALUES (?)",
     )
-    [(root,)] = asked(path, "SELECT rootpage FROM sqlite_master WHERE name = 't'")
     pages = Pages(path)
-    parts = pages.parts(root)
+    parts = pages.parts(ROOT)
 
     assert len(parts) > 5
+    assert (parts[0].after, parts[-1].last) == (-(1 << 63), (1 << 63) - 1)
     for one, following in pairwise(parts):
         assert one.last == following.after
     for part in parts:
@@ -180,6 +183,133 @@ def test_what_only_sqlite_can_read_is_left_to_it(tmp_path, what):
 
     with pytest.raises(NotPlainError):
         decoded(path, [0, 1])
+
+
+def wide(path: Path, size: int, columns: int, rows: Sequence[Sequence[Any]]) -> Path:
+    names = ", ".join(f"c{at}" for at in range(columns))
+    return made(
+        path,
+        f"PRAGMA page_size = {size}",
+        f"CREATE TABLE t ({names})",
+        rows=rows,
+        into=f"INSERT INTO t VALUES ({', '.join('?' * columns)})",
+    )
+
+
+def test_a_row_as_large_as_fits_into_a_page_and_one_a_byte_larger(tmp_path):
+    """Of 512 bytes, 477 may be a row: here a header of 12, ten texts and a number of 4."""
+    for size in (477, 478):
+        texts = ["x" * 57] * 8 + ["x" * (size - 12 - 8 * 57 - 4 - 1), "x"]
+        row = [*texts, 1 << 30]
+        path = wide(tmp_path / f"{size}.sqlite", 512, 11, [row])
+        if size == 477:
+            assert decoded(path, [10]) == [(1 << 30,)]
+        else:
+            with pytest.raises(NotPlainError):
+                decoded(path, [10])
+
+
+def test_a_header_may_take_127_bytes(tmp_path):
+    row = [1000 + at for at in range(126)]
+    path = wide(tmp_path / "a.sqlite", 4096, 126, [row])
+
+    assert decoded(path, [0, 125]) == [(1000, 1125)]
+
+
+def test_one_row_whose_header_is_longer(tmp_path):
+    numbers = list(range(118))
+    rows = [[*numbers, *["x"] * 6], [*numbers, *[LONG] * 6], [*numbers, *["x"] * 6]]
+    path = wide(tmp_path / "a.sqlite", 4096, 124, rows)
+
+    with pytest.raises(NotPlainError):
+        decoded(path, [0])
+
+
+def test_texts_of_57_bytes_between_and_of_more_in_one_row(tmp_path):
+    rows = [(1, "x" * 57, 2), (3, "", 4)]
+    assert decoded(wide(tmp_path / "a.sqlite", 4096, 3, rows), [0, 2]) == [(1, 2), (3, 4)]
+
+    more = wide(tmp_path / "b.sqlite", 4096, 3, [*rows, (5, LONG, 6)])
+    assert decoded(more, [0]) == [(1,), (3,), (5,)]
+    with pytest.raises(NotPlainError):
+        decoded(more, [0, 2])
+
+
+def damaged(path: Path, at: int, value: int) -> Path:
+    data = bytearray(path.read_bytes())
+    assert data[at] != value
+    data[at] = value
+    path.write_bytes(data)
+    return path
+
+
+class TestDamage:
+    """What SQLite would notice."""
+
+    @pytest.fixture
+    def path(self, tmp_path):
+        """A table of three levels: its first page is the second of the file."""
+        return made(
+            tmp_path / "a.sqlite",
+            "PRAGMA page_size = 512",
+            "CREATE TABLE t (a INTEGER, b INTEGER, c INTEGER)",
+            rows=[(at, 1000, 10**6) for at in range(20_000)],
+            into="INSERT INTO t VALUES (?, ?, ?)",
+        )
+
+    @staticmethod
+    def levels(path: Path) -> tuple[list[int], list[int]]:
+        """Return the numbers of interior pages below the first one, and of leaves."""
+        kinds = np.frombuffer(path.read_bytes(), np.uint8)[::512]
+        return (
+            [int(page) + 1 for page in np.flatnonzero(kinds == 5) if page != 1],
+            [int(page) + 1 for page in np.flatnonzero(kinds == 13)],
+        )
+
+    def test_none(self, path):
+        assert decoded(path, [0]) == [(at,) for at in range(20_000)]
+
+    def test_a_leaf_that_is_none(self, path):
+        _, leaves = self.levels(path)
+        with pytest.raises(NotPlainError):
+            decoded(damaged(path, (leaves[-1] - 1) * 512, 5), [0])
+
+    def test_an_interior_page_that_is_none(self, path):
+        interior, _ = self.levels(path)
+        assert len(interior) > 1
+        with pytest.raises(NotPlainError):
+            decoded(damaged(path, (interior[-1] - 1) * 512, 13), [0])
+
+    def test_row_ids_that_are_not_in_order(self, path):
+        interior, _ = self.levels(path)
+        page = path.read_bytes()[(interior[0] - 1) * 512 :][:512]
+        cell = int.from_bytes(page[12:14], "big")  # a page's number, and the row id
+        with pytest.raises(NotPlainError):
+            decoded(damaged(path, (interior[0] - 1) * 512 + cell + 4, 0xFF), [0])
+
+    @pytest.mark.parametrize("column", [1, 2, 3])
+    def test_a_type_with_which_a_row_would_be_longer_or_shorter(self, path, column):
+        """Also of a column that is not wanted: what is would be at another place."""
+        _, leaves = self.levels(path)
+        page = path.read_bytes()[(leaves[5] - 1) * 512 :][:512]
+        cell = int.from_bytes(page[8:10], "big")
+        start = (leaves[5] - 1) * 512 + cell
+        assert page[cell + 3 if page[cell + 1] > 127 else cell + 2] == 4  # bytes of the header
+        header = start + (3 if page[cell + 1] > 127 else 2)
+        with pytest.raises(NotPlainError):
+            decoded(damaged(path, header + column, 6), [0])
+
+    def test_a_page_beyond_the_file(self, path):
+        path.write_bytes(path.read_bytes()[: -512 * 3])
+        with pytest.raises(NotPlainError):
+            decoded(path, [0])
+
+
+def test_a_file_with_bytes_of_an_extension_on_each_page_is_left_to_it(tmp_path):
+    path = made(tmp_path / "a.sqlite", "CREATE TABLE t (a)", "INSERT INTO t VALUES (1)")
+
+    with pytest.raises(NotPlainError):
+        Pages(damaged(path, 20, 8)).parts(ROOT)
 
 
 def test_a_long_text_behind_what_is_wanted_is_none_of_its_business(tmp_path):

@@ -40,6 +40,8 @@ _DEEPEST: Final = 20
 _LAST_ROW: Final = (1 << 63) - 1
 _LONGEST: Final = 8
 """Bytes of the numbers of variable length that are decoded here; SQLite's may have one more."""
+_AROUND: Final = 35
+"""Bytes that a page has at least beside a row: one that is larger goes on on another page."""
 _SPARE: Final = 512
 """Bytes behind the last page that a damaged row may seem to reach."""
 
@@ -85,7 +87,7 @@ class Pages:
             header = file.read(100)
         size = int.from_bytes(header[16:18], "big")
         self._size = 65536 if size == 1 else size
-        self._usable = self._size - header[20]
+        self._reserved = header[20] > 0  # by an extension, which may encrypt or sum up the rest
 
     def parts(self, root: int) -> list[Part]:
         """Return all of a table, in order of row ids.
@@ -94,8 +96,10 @@ class Pages:
             root: Number of its first page, as `sqlite_master` says it.
 
         Raises:
-            NotPlainError: It is no table with row ids, or damaged.
+            NotPlainError: It is no table with row ids, or damaged, or an extension wrote the file.
         """
+        if self._reserved:
+            raise NotPlainError
         pages, last = np.array([root]), np.array([_LAST_ROW])
         with self._path.open("rb", buffering=0) as file:
             for _ in range(_DEEPEST):
@@ -166,8 +170,8 @@ class Pages:
         payload, at = _varint(flat, at)
         at = _behind_varint(flat, at)  # the row id
         end = at + payload
-        page_end = np.repeat(np.arange(len(pages)) * self._size + self._usable, count)
-        if (payload > self._usable - 35).any() or (end > page_end).any():
+        page_end = np.repeat(np.arange(1, len(pages) + 1) * self._size, count)
+        if (payload > self._size - _AROUND).any() or (end > page_end).any():
             raise NotPlainError  # the rest of the row is on another page
         if not len(at):
             return [(at, np.uint8(_ZERO)) for _ in places]
@@ -225,7 +229,7 @@ class Pages:
         matrix = flat[: pages * self._size].reshape(pages, self._size)
         count = self._counts(flat, pages)
         most = int(count.max())
-        if header + 2 * most > self._usable:
+        if header + 2 * most > self._size:
             raise NotPlainError
         pointers = np.ascontiguousarray(matrix[:, header : header + 2 * most]).view(">u2")
         there = np.arange(most) < count[:, None]
