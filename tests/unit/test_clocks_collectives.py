@@ -84,7 +84,11 @@ def off(seed: int, ranks: int, skew_ns: float, ppm: float = 0) -> Clocks:
 
 
 def recorded(
-    run: Made, clocks: Clocks, keep: np.ndarray | None = None, host: str | None = None, **fields: Any
+    run: Made,
+    clocks: Clocks,
+    keep: np.ndarray | None = None,
+    host: str | None = None,
+    **fields: Any,
 ) -> tuple[Timeline, pl.DataFrame]:
     """Return a run as its clocks saw it, and what the first one would have shown of the same.
 

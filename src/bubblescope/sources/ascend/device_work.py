@@ -23,7 +23,7 @@ from bubblescope.sources.ascend.host_activity import (
     read_framework,
 )
 from bubblescope.sources.capture import RANGES, WAITS, WORK, Capture, Comm, numbered_kernels
-from bubblescope.sources.plausibility import possible
+from bubblescope.sources.plausibility import possible, without_repeated_work
 from bubblescope.sources.sqlite import SqliteTables
 
 if TYPE_CHECKING:
@@ -91,11 +91,13 @@ class DeviceWork(NamedTuple):
         capture: The work, and what the host did meanwhile.
         total: Number of kernels, copies and communication operators.
         impossible: How many of them were dropped because of their times.
+        repeated: How many of them were dropped because they were there again.
     """
 
     capture: Capture
     total: int
     impossible: int
+    repeated: int
 
 
 def read_device_work(
@@ -161,7 +163,8 @@ def read_device_work(
         ).filter(kept)
         numbers, titles = numbered_kernels(called)
         capture = msgspec.structs.replace(capture, kernels=numbers, kernel_names=titles)
-    return DeviceWork(capture, every.height, every.height - work.height)
+    capture, again = without_repeated_work(capture)
+    return DeviceWork(capture, every.height, every.height - work.height, again)
 
 
 def _tasks(tables: SqliteTables, strings: pl.DataFrame, connections: pl.Series) -> pl.DataFrame:
