@@ -3,8 +3,9 @@
 Hosts' clocks differ, by microseconds where they are well kept and by seconds where they are not, and a
 bubble at a machine's boundary is just what a wrong clock fakes. What ran tells: a forward cannot start
 on a stage before it has ended on the stage before, nor a backward before it has ended on the stage
-after, nor can a message arrive before it was sent. Forward traffic bounds the difference of two clocks
-from one side and backward traffic from the other (`causality`); a linear programme finds clocks that
+after, nor can a message arrive before it was sent, nor is a rank done with a collective before all have
+begun it. Forward traffic bounds the difference of two clocks from one side and backward traffic from
+the other (`causality`), collectives from both (`collectives`); a linear programme finds clocks that
 satisfy all of it and how far they may be off (`solution`).
 """
 
