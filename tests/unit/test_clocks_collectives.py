@@ -224,6 +224,16 @@ def test_hosts_that_are_not_known_are_one_until_collectives_contradict():
     assert "the clocks of 4 of 4 ranks were aligned" in codes(found)["clocks-aligned"]
 
 
+def test_the_same_steps_seconds_apart_are_not_by_one_clock():
+    even = made(1, chance=0)
+    timeline, _ = recorded(even, off(1, even.ranks, 5 * S), host="unknown")
+    found = align(timeline, "auto")
+    assert not found.run.common_clock
+    assert "ranks ran the same steps" in codes(found)["clocks-apart"]
+    near, _ = recorded(even, off(1, even.ranks, 0), host="unknown")
+    assert align(near, "auto").run.common_clock
+
+
 def test_ranks_that_state_one_host_are_on_its_clock():
     run = made(4)
     timeline, _ = recorded(run, off(4, run.ranks, 0), host="node")

@@ -167,7 +167,7 @@ def settled(
     clocks = clocks_of(ranks, run)
     before = told.violated
     if clocks.of_unknown and mode == "auto" and not before:
-        return Correction(ranks, run, clocks.of, [])
+        return Correction(ranks, _believed(run, told), clocks.of, [])
     if told.pairs.is_empty():
         return Correction(ranks, _unconnected(run, clocks), clocks.of, [])
     changes = mode == "solve" or not run.common_clock or before > 0
@@ -285,6 +285,23 @@ def _unconnected(run: Run, clocks: ClocksOf) -> Run:
         "synchronisation"
     )
     return run.warned(Notice("clocks-disconnected", text))
+
+
+def _believed(run: Run, told: Evidence) -> Run:
+    """Say that ranks of unknown hosts share no clock if by theirs they ran the same steps apart."""
+    spans = told.extent.drop_nulls().sort("first_ns")
+    gaps = (spans["first_ns"][1:] - spans["last_ns"].cum_max()[:-1]).to_list()
+    for place, gap in enumerate(gaps, start=1):
+        early = told.held["rank"].is_in(spans["rank"][:place].implode())
+        both = (told.held.filter(side)["step"].to_list() for side in (early, ~early))
+        if gap > 0 and set.intersection(*map(set, both)):
+            text = (
+                f"by their clocks, ranks ran the same steps {units.duration(gap)} apart, and the "
+                "traces name no hosts: they are not taken to share a clock, and are not compared"
+            )
+            run = msgspec.structs.replace(run, common_clock=False)
+            return run.warned(Notice("clocks-apart", text))
+    return run
 
 
 def _extent(extent: pl.DataFrame, clocks: ClocksOf) -> tuple[Ints, Ints]:
