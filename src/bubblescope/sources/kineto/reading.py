@@ -639,9 +639,10 @@ def _file_notices(traces: Sequence[_Trace]) -> list[Notice]:
     for trace in traces:
         lost, name = trace.losses, trace.path
         if lost.torn:
+            doubt = ": where devices seem idle, they may have worked" if trace.on_device else ""
             text = (
                 f"{name} ends in the middle: its last {lost.torn_bytes} of {lost.size} bytes were "
-                "dropped, and events the profiler had still to write are missing"
+                f"dropped, and events the profiler had still to write are missing{doubt}"
             )
             notices.append(Notice("torn-tail", text, lost.torn_bytes, lost.size))
         if lost.checksum:
