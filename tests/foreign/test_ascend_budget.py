@@ -124,6 +124,20 @@ def test_work_that_is_there_again_counts_once(tmp_path, tables):
     )
 
 
+def test_work_whose_end_is_not_there_is_counted(tmp_path):
+    everything().write(tmp_path)
+    [path] = tmp_path.rglob("ascend_pytorch_profiler*.db")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "UPDATE TASK SET endNs = NULL WHERE startNs = (SELECT max(startNs) FROM TASK)"
+        )
+        database.execute(
+            "UPDATE TASK SET endNs = NULL WHERE startNs = (SELECT min(startNs) FROM TASK)"
+        )
+    notices = {one.code: one for one in sources.load(tmp_path).run.warnings}
+    assert notices["impossible-times"].lost == 1  # the other one is a wait
+
+
 def test_steps_begin_with_what_is_launched_in_them(tmp_path):
     everything().write(tmp_path)
     found = of(tmp_path)

@@ -194,6 +194,8 @@ def _tasks(tables: SqliteTables, strings: pl.DataFrame, connections: pl.Series) 
     def sorted_out(piece: pl.DataFrame) -> pl.DataFrame:
         kind, part = pl.col("taskType"), pl.col("connectionId").is_in(operators.implode())
         found = piece.with_columns(
+            # One whose end is not there is one whose times cannot be: it is counted with these.
+            endNs=pl.col("endNs").fill_null(pl.col("startNs") - 1),
             sort=pl.when(pl.col("globalTaskId").is_in(named.implode()))
             .then(_COMPUTING)
             .when(part)
@@ -203,7 +205,7 @@ def _tasks(tables: SqliteTables, strings: pl.DataFrame, connections: pl.Series) 
             .when(kind.is_in(copying))
             .then(_COPY)
             .when(kind.is_in(waiting))
-            .then(_WAIT)
+            .then(_WAIT),
         ).drop_nulls(["sort", "startNs", "endNs", "deviceId"])
         parts = found.filter(sort=_PART).sort("startNs").unique("connectionId", keep="first")
         return pl.concat([found.filter(pl.col("sort") != _PART), parts])
