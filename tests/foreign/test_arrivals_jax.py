@@ -10,6 +10,7 @@ import pytest
 
 from bubblescope import Timeline
 from bubblescope.analysis.arrivals import arrivals
+from bubblescope.clocks import align
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline import TASK_SCHEMA
 from places import SHARED
@@ -41,8 +42,15 @@ def collectives(rank: int, offset_ns: float) -> list[tuple[int, int, int, str]]:
     return found
 
 
-def test_waits_are_as_counted_by_a_program_apart():
-    offsets = {rank: 1000 * float(of["offset_to_proc0_us"]) for rank, of in golden("clock").items()}
+OFFSETS = (
+    {rank: 1000 * float(of["offset_to_proc0_us"]) for rank, of in golden("clock").items()}
+    if FOLDER.exists()
+    else {}
+)
+
+
+def recorded(offsets: dict[int, float], hosts: str | list[str] = "h") -> Timeline:
+    """Return the run without what clocks are taken to be ahead."""
     rows = [row for rank, offset in offsets.items() for row in collectives(rank, offset)]
     names = ["rank", "start_ns", "end_ns", "operation"]
     operations = pl.DataFrame(rows, schema=names, orient="row").with_columns(
@@ -52,9 +60,20 @@ def test_waits_are_as_counted_by_a_program_apart():
         device=pl.lit(0, pl.Int32),
         name=pl.lit("ncclDevKernel"),
     )
-    ranks = pl.DataFrame({"rank": range(4), "host": "h"}, schema_overrides={"rank": pl.Int32})
-    none = pl.DataFrame(schema=TASK_SCHEMA)
-    found = arrivals(Timeline(none, ranks, Run(), operations=operations))
+    ranks = pl.DataFrame({"rank": range(4), "host": hosts}, schema_overrides={"rank": pl.Int32})
+    return Timeline(pl.DataFrame(schema=TASK_SCHEMA), ranks, Run(), operations=operations)
+
+
+@pytest.mark.parametrize("hosts", ["unknown", ["a", "b", "c", "d"]])
+def test_clocks_are_put_where_a_program_apart_has_them(hosts):
+    found = align(recorded(dict.fromkeys(OFFSETS, 0.0), hosts), "auto").ranks
+    for rank, ahead in OFFSETS.items():
+        assert found["clock_offset_ns"][rank] == pytest.approx(-ahead, abs=2_000)
+        assert found["clock_error_ns"][rank] < 1_000_000
+
+
+def test_waits_are_as_counted_by_a_program_apart():
+    found = arrivals(recorded(OFFSETS))
     assert found["collectives"].to_list() == [120] * 4
     for own, said in zip(found.to_dicts(), golden("matched").values(), strict=True):
         assert own["waits_ns"] / 1000 == pytest.approx(float(said["wait_us"]), abs=0.2)

@@ -106,6 +106,36 @@ def test_every_nanosecond_has_its_class(tmp_path):
     }
 
 
+@pytest.mark.parametrize("tables", [["TASK"], ["TASK", "COMPUTE_TASK_INFO"]])
+def test_work_that_is_there_again_counts_once(tmp_path, tables):
+    everything().write(tmp_path)
+    whole = sources.load(tmp_path, activities=True)
+    [path] = tmp_path.rglob("ascend_pytorch_profiler*.db")
+    with closing(sqlite3.connect(path)) as database, database:
+        for table in tables:
+            database.execute(f"INSERT INTO {table} SELECT * FROM {table}")
+    found = sources.load(tmp_path, activities=True)
+    assert found.budget.equals(whole.budget)
+    # A kernel whose launch is not known may well be another one.
+    linked = [one.activities.drop_nulls("launch_ns") for one in (found, whole)]
+    assert linked[0].equals(linked[1])
+    assert "are there again" in next(
+        one.message for one in found.run.warnings + found.run.notes if one.code == "repeated-rows"
+    )
+
+
+def test_work_whose_end_is_not_there_is_counted(tmp_path):
+    everything().write(tmp_path)
+    [path] = tmp_path.rglob("ascend_pytorch_profiler*.db")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "UPDATE TASK SET endNs = NULL WHERE globalTaskId IN "
+            "(SELECT globalTaskId FROM COMPUTE_TASK_INFO LIMIT 2)"
+        )
+    [notice] = [one for one in sources.load(tmp_path).run.warnings if "tasks of the" in one.message]
+    assert (notice.code, notice.lost) == ("impossible-times", 2)
+
+
 def test_steps_begin_with_what_is_launched_in_them(tmp_path):
     everything().write(tmp_path)
     found = of(tmp_path)

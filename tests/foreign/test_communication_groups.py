@@ -11,6 +11,7 @@ import pytest
 
 from bubblescope import Timeline
 from bubblescope.analysis.arrivals import arrivals
+from bubblescope.clocks import align
 from bubblescope.model.budget import Use
 from bubblescope.model.groups import GROUP_SCHEMA
 from bubblescope.names.communication_kernels import communication_kernel
@@ -562,6 +563,40 @@ def test_a_clock_that_is_seconds_off_changes_next_to_nothing(timelines):
     for name in ("waits_ns", "late_ns"):
         # Ends are up to 49 us apart in each of 84 collectives.
         assert off[name].to_list() == pytest.approx(true[name].to_list(), abs=84 * 49_000)
+
+
+@real
+@pytest.mark.parametrize("ahead_ns", [5_000_000_000, 3_000_000])
+@pytest.mark.parametrize("ppm", [0, 20])
+def test_a_clock_that_is_off_is_put_back(timelines, ahead_ns, ppm):
+    run = timelines["megatron_tp8_8rank"]
+    begun = run.operations["start_ns"].min()
+
+    def shown(frame):
+        """Return a frame as it would be were the clock of rank 5 off."""
+        off = ahead_ns + ((pl.all() - begun) * ppm / 1e6).round().cast(pl.Int64)
+        times = [name for name in frame.columns if name in {"start_ns", "end_ns"}]
+        moved = frame.select(times).select(pl.all() + off)
+        return frame.with_columns(
+            pl.when(pl.col("rank") == 5).then(moved[name]).otherwise(name).alias(name)
+            for name in times
+        )
+
+    tables = {name: shown(frame) for name, frame in run.tables.items() if "rank" in frame.columns}
+    found = align(
+        Timeline(shown(run.tasks), run.ranks, run.run, **{**run.tables, **tables}), "auto"
+    )
+    most = found.ranks["clock_error_ns"].to_list()
+    for name in ("tasks", "operations"):
+        both = getattr(found, name), getattr(run, name)
+        for column in ("start_ns", "end_ns"):
+            off = (both[0][column] - both[1][column]).abs()
+            assert (off <= both[0]["rank"].replace_strict(range(8), most)).all()
+    assert off.max() < 60_000
+    assert arrivals(found)["collectives"].to_list() == [84] * 8
+    if not ppm:
+        assert found.budget["spent_ns"].equals(run.budget["spent_ns"])
+    assert align(run, "auto").ranks.equals(run.ranks)
 
 
 @real

@@ -252,6 +252,23 @@ def test_work_of_unknown_launches_is_in_no_step_though_there_are_some(tmp_path):
     assert "one task is all that it did" in timeline.run.inferred["kind"]
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_byte_order_mark_is_no_damage(sound, tmp_path, packed):
+    whole = load(sound, tmp_path)
+    marked = b"\xef\xbb\xbf" + sound.encode()
+    (tmp_path / "marked").mkdir()
+    path = tmp_path / "marked" / ("rank0.json.gz" if packed else "rank0.json")
+    path.write_bytes(gzip.compress(marked) if packed else marked)
+    found = sources.load(path.parent)
+    assert found.tasks.equals(whole.tasks)
+    assert codes(found).keys() == codes(whole).keys()
+
+
+def test_where_a_device_seems_idle_in_a_torn_trace_it_may_have_worked(sound, tmp_path):
+    said = "where devices seem idle, they may have worked"
+    assert said in codes(load(sound[: len(sound) // 2], tmp_path))["torn-tail"].message
+
+
 def test_kernels_that_are_there_again_count_once(tmp_path):
     trace = one_task()
     trace.kernel(5000, 5100, at=None)  # another one, which has no launch

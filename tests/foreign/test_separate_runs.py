@@ -66,3 +66,73 @@ def test_a_profiler_that_counts_on_is_one(tmp_path):
     timeline = sources.load(tmp_path)
     assert timeline.ranks["rank"].to_list() == [0]
     assert timeline.steps == [4, 5]
+
+
+def unmarked(folder, name, begins, rank, offsets=(0,)):
+    """Write what a profiler recorded once or again and again, in kernels that nothing marks."""
+    trace = Trace(rank=rank, host="node0", base=BASE + begins)
+    for offset in offsets:
+        for at in range(3):
+            begun = offset + at * 100_000
+            trace.kernel(begun + 5_000, begun + 80_000, at=begun + 1_000)
+    return trace.write(folder / name)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_a_profiler_recorded_again_and_again_without_marks_are_steps(tmp_path, ranks):
+    for rank in range(ranks):
+        for number in range(3):
+            unmarked(tmp_path, f"r{rank}_{number}.json", number * SECOND, rank)
+    timeline = sources.load(tmp_path)
+    assert timeline.steps == [0, 1, 2]
+    assert "each trace of a rank taken as one step" in timeline.run.inferred["step"]
+    lengths = (
+        timeline.step_times.select(length="end_ns").to_series() - timeline.step_times["start_ns"]
+    )
+    assert set(lengths) == {275_000}
+    assert timeline.step_times["open"].all()
+    assert timeline.budget["spent_ns"].sum() == ranks * 3 * 275_000
+
+
+def test_windows_of_some_ranks_alone_are_not_numbered(tmp_path):
+    for rank, number in ((0, 0), (0, 1), (1, 0)):
+        unmarked(tmp_path, f"r{rank}_{number}.json", number * SECOND, rank)
+    assert sources.load(tmp_path).steps == [0]
+
+
+def windows(folder, begins, numbers, **more):
+    """Write one trace of steps of 100 us, of which some were not recorded."""
+    trace = Trace(rank=0, host="node0")
+    for begun, number in zip(begins, numbers, strict=True):
+        trace.range(f"ProfilerStep#{number}", begun, begun + 99_000)
+        trace.kernel(begun + 5_000, begun + 80_000, at=begun + 1_000)
+    for at in more.get("between", ()):
+        trace.kernel(at + 5_000, at + 80_000, at=at)
+    trace.write(folder / "rank0.json")
+    return sources.load(folder)
+
+
+STEPS = [0, 100_000, 5 * SECOND, 5 * SECOND + 100_000]
+
+
+def test_what_a_profiler_left_out_is_no_idle_time(tmp_path):
+    timeline = windows(tmp_path, STEPS, [3, 4, 8, 9])
+    known = timeline.step_times.select(
+        "step", "open", length=timeline.step_times["end_ns"] - timeline.step_times["start_ns"]
+    )
+    assert known.rows() == [
+        (3, False, 100_000),
+        (4, True, 75_000),
+        (8, False, 100_000),
+        (9, True, 75_000),
+    ]
+    assert timeline.budget["spent_ns"].sum() == 350_000
+
+
+@pytest.mark.parametrize(
+    ("numbers", "between"),
+    [([3, 4, 5, 6], ()), ([3, 4, 8, 9], (2 * SECOND,))],  # nothing left out; recorded all along
+)
+def test_a_device_that_waits_between_steps_idles(tmp_path, numbers, between):
+    timeline = windows(tmp_path, STEPS, numbers, between=between)
+    assert timeline.budget["spent_ns"].sum() == STEPS[-1] + 75_000

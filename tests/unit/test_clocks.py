@@ -534,6 +534,7 @@ def test_the_pairs_that_are_kept_imply_all_others(points, slope):
             "before_ns",
             clock_b=pl.lit(3),
             after_ns=pl.col("before_ns") - pl.col("need"),
+            together=pl.lit(value=False),
             step=pl.lit(None, pl.Int32),
         )
         few = tightest_pairs._implying(pairs, by_step=False)

@@ -4,10 +4,7 @@ The kernel of a collective runs from when its rank gets there until all ranks ha
 has moved, so it ends on all of them at about the same time. Its time up to the last rank's start is
 waiting, min(length, last start - own start); the rest is the transfer.
 
-The k-th collective of a group on one rank is the k-th on all, in each step. As recordings begin and end
-in the middle of others, ranks may be some apart: by how many tells when their kernels end. Where these
-do not end together, or begin after the others have ended, what belongs together is not known, and
-nothing is said. Where clocks differ, all ends are apart by as much, which tells by how much.
+Which collectives are the same is told by when they end (`bubblescope.model.met_collectives`).
 """
 
 from __future__ import annotations
@@ -17,12 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.model.cached_results import remembered
+from bubblescope.model.met_collectives import met
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from bubblescope.model.arrays import Ints, Mask
+    from bubblescope.model.met_collectives import Met
     from bubblescope.model.timeline import Timeline
 
 ARRIVAL_SCHEMA: Final[dict[str, pl.DataType]] = {
@@ -51,71 +46,8 @@ clock_ns: By how much its clock is ahead of that of its group's first rank, wher
 Clocks may be off by as much as the ends of a collective are apart, and those of most.
 """
 
-APART_NS: Final = 1_000_000
-"""How far apart the ends of one collective on different ranks are at most: 49 us among the 84 of eight
-ranks of one host, and 108 us among the 120 of four recordings whose clocks were fitted."""
-
-_POSSIBLE: Final = 0.95
-"""Share of a group's collectives in a step that must be of one kind, and begin on all ranks before they
-end on any, or else none is matched."""
-_SHOWS: Final = 8
-"""How many collectives have to follow a first one to show how far clocks are apart."""
-_COMMON: Final = 0.5
-"""Share of a rank's collectives in a step that the others have too, at least."""
-_TOGETHER: Final = 0.75
-"""Share that must end together: of an all-to-all with little for some ranks, these may end early."""
-_CLOSER: Final = 10
-"""How many times as close as they begin, those of a group without a name have to end."""
 _OFF: Final = 0.95
 """Share of collectives whose ends are no further apart than clocks may be off."""
-
-_ALL_END_TOGETHER: Final = ("allreduce", "allgather", "reducescatter", "alltoall")
-"""Of others, some ranks may leave before all have come."""
-
-
-class Kernels(NamedTuple):
-    """The kernels of some collectives, by start; of several ranks, all of the same shape.
-
-    Attributes:
-        start_ns, end_ns, exposed_ns: As in `Timeline.operations`.
-        sort: A number for what each does.
-    """
-
-    start_ns: Ints
-    end_ns: Ints
-    exposed_ns: Ints
-    sort: Ints
-
-    def of(self, rows: slice | Ints | Mask) -> Kernels:
-        """Return some of them, the same of each rank."""
-        return Kernels(*(column[..., rows] for column in self))
-
-
-class Met(NamedTuple):
-    """The collectives of a group in a step that are known to be the same on all its ranks.
-
-    Attributes:
-        step: The step; None if the trace has none.
-        ranks: The m ranks, ascending.
-        kernels: Theirs in k collectives, in order, on one clock: m x k.
-        clock_ns: By how much each rank's clock is ahead of that one; m long. Zero where nothing shows
-            clocks to differ.
-    """
-
-    step: int | None
-    ranks: Ints
-    kernels: Kernels
-    clock_ns: Ints
-
-
-@remembered
-def met(timeline: Timeline) -> list[Met]:
-    """Return the collectives of a run that can be matched, by group and step.
-
-    None are where the traces do not hold all ranks of any group.
-    """
-    common = timeline.run.common_clock
-    return [one for group in _groups(timeline) for one in _of_group(group, common=common)]
 
 
 def arrivals(timeline: Timeline) -> pl.DataFrame:
@@ -126,182 +58,6 @@ def arrivals(timeline: Timeline) -> pl.DataFrame:
     """
     found = [pl.DataFrame(schema=ARRIVAL_SCHEMA), *map(_waiting, met(timeline))]
     return _summed(pl.concat(found), "rank", "step")
-
-
-def _groups(timeline: Timeline) -> Iterator[pl.DataFrame]:
-    """Yield the collectives of each group all of whose ranks have some, by step, rank and start.
-
-    Of a rank that drives several devices, it is not known which of them each is of.
-    """
-    found = timeline.operations.filter(pl.col("operation").is_in(_ALL_END_TOGETHER))
-    known, sizes = _members(timeline.groups)
-    # Of a group without a name all ranks may be; whether they are shows in when its kernels end.
-    world, here = timeline.run.world, timeline.ranks.height
-    sizes.append(here if world in (None, here) else 0)
-    held = found.select("rank", "group").unique()
-    of = [
-        len(sizes) - 1 if name is None else known.get((rank, name), -1)
-        for rank, name in held.iter_rows()
-    ]
-    rows = found.join(
-        held.with_columns(of=pl.Series(of, dtype=pl.Int64)), on=["rank", "group"], nulls_equal=True
-    )
-    rows = rows.sort("step", "rank", "start_ns")
-    for (number,), group in rows.filter(pl.col("of") >= 0).group_by("of", maintain_order=True):
-        ranks, devices = group["rank"].n_unique(), group.select("rank", "device").n_unique()
-        if 1 < sizes[number] == ranks == devices:
-            yield group
-
-
-def _members(groups: pl.DataFrame) -> tuple[dict[tuple[int, str], int], list[int]]:
-    """Return which group a name stands for on a rank, -1 if it is several; and how large groups are."""
-    known: dict[tuple[int, str], int] = {}
-    sizes = []
-    for number, (name, ranks) in enumerate(groups.select("name", "ranks").drop_nulls().iter_rows()):
-        sizes.append(len(ranks))
-        for rank in ranks:
-            known[rank, name] = -1 if (rank, name) in known else number
-    return known, sizes
-
-
-def _of_group(group: pl.DataFrame, *, common: bool) -> Iterator[Met]:
-    """Yield the collectives of a group that can be matched, by step.
-
-    Args:
-        group: Its rows of `Timeline.operations`, by step, rank and start.
-        common: Whether its ranks share a clock, as far as is known.
-    """
-    sort = group["operation"].rank("dense").cast(pl.Int64)
-    named = group["group"].null_count() == 0
-    times = group.select("start_ns", "end_ns", "exposed_ns", sort)
-    kernels = Kernels(*(column.to_numpy() for column in times))
-    cells = group.group_by("step", "rank", maintain_order=True).agg(count=pl.len())
-    until = np.cumsum(cells["count"].to_numpy())
-    begin = until - cells["count"].to_numpy()
-    ranks, size = cells["rank"].to_numpy(), group["rank"].n_unique()
-    for rows in np.split(np.arange(len(cells)), _changes(cells["step"])):
-        if len(rows) < size:
-            continue
-        own = [kernels.of(slice(*both)) for both in zip(begin[rows], until[rows], strict=True)]
-        found = _matched(own, common=common)
-        if found is not None and (named or _waits_show(found[0])):
-            yield Met(cells["step"][int(rows[0])], ranks[rows], *found)
-
-
-def _waits_show(kernels: Kernels) -> bool:
-    """Say whether ranks wait for each other: however far apart they begin, they end together.
-
-    Groups that do the same at about the same time begin and end about equally far apart.
-    """
-    clock = _clocks(list(kernels.end_ns))
-    begun, ended = (np.ptp(times - clock[:, None], 0) for times in kernels[:2])
-    return bool(np.median(ended) <= begun.mean() / _CLOSER)
-
-
-def _changes(column: pl.Series) -> Ints:
-    """Return where another value begins, of a column in which equal ones stand together."""
-    return np.flatnonzero(np.diff(column.rle_id().to_numpy())) + 1
-
-
-def _matched(of_ranks: list[Kernels], *, common: bool) -> tuple[Kernels, Ints] | None:
-    """Return the collectives that some ranks took part in, and by how much their clocks are ahead.
-
-    Args:
-        of_ranks: Those of a step on each rank.
-        common: As of `_of_group`.
-
-    Returns:
-        A row for each rank; None if it is not known which collectives are the same.
-    """
-    on_time = np.zeros(len(of_ranks), np.int64)
-    if common and (found := _together(of_ranks)) is not None:  # as in most
-        return found, on_time
-    clock = _clocks([one.end_ns for one in of_ranks])
-    choices = [(_together(of_ranks, clock), clock)]
-    if common:
-        choices.append((_together(_in_common(of_ranks)), on_time))
-    known = [(kernels, clock) for kernels, clock in choices if kernels is not None]
-    return min(known, key=lambda one: np.median(np.ptp(one[0].end_ns, 0)), default=None)
-
-
-def _in_common(of_ranks: list[Kernels]) -> list[Kernels]:
-    """Return those that all ranks have, whose recordings begin and end apart; none if few."""
-    most = max(of_ranks, key=lambda one: len(one.end_ns)).end_ns
-    ahead = [_ahead(most, one.end_ns) for one in of_ranks]
-    first = max(ahead)
-    last = min(by + len(one.end_ns) for by, one in zip(ahead, of_ranks, strict=True))
-    if last - first < _COMMON * min(len(one.end_ns) for one in of_ranks):
-        last = first
-    both = zip(ahead, of_ranks, strict=True)
-    return [one.of(slice(first - by, last - by)) for by, one in both]
-
-
-def _ahead(most: Ints, ends: Ints) -> int:
-    """Return by how many collectives one rank's first comes after another's, as far as ends tell.
-
-    Args:
-        most: When those of the other end.
-        ends: When its own do.
-    """
-    later = int(np.searchsorted(most, ends[0]))
-    earlier = -int(np.searchsorted(ends, most[0]))
-    choices = {later - 1, later, earlier, earlier + 1}
-
-    def apart(by: int) -> float:
-        other, own = most[max(by, 0) :], ends[max(-by, 0) :]
-        both = min(len(other), len(own))
-        return float(np.median(np.abs(other[:both] - own[:both]))) if both else np.inf
-
-    return min(sorted(choices, key=abs), key=apart)
-
-
-def _clocks(ends: list[Ints]) -> Ints:
-    """Return by how much clocks are ahead of the first rank's, if ranks did equally many collectives.
-
-    These end together, so the median of how far their ends are apart is how far clocks are. That it is
-    the same collectives shows where the rest is little: they are not evenly spaced.
-
-    Args:
-        ends: When those of each rank end.
-    """
-    if len({len(one) for one in ends}) > 1:
-        return np.zeros(len(ends), np.int64)
-    return np.rint([np.median(one - ends[0]) for one in ends]).astype(np.int64)
-
-
-def _together(of_ranks: list[Kernels], clock_ns: Ints | None = None) -> Kernels | None:
-    """Return those of equally many kernels that are of the same collectives; None if most are not.
-
-    Args:
-        of_ranks: Those of each rank.
-        clock_ns: By how much each rank's clock is ahead, if they differ: then there have to be enough
-            collectives to show it.
-    """
-    counts = {len(one.end_ns) for one in of_ranks}
-    if len(counts) > 1 or 0 in counts:
-        return None
-    met = Kernels(*(np.stack(column) for column in zip(*of_ranks, strict=True)))
-    if clock_ns is not None:
-        start, end = (times - clock_ns[:, None] for times in met[:2])
-        met = met._replace(start_ns=start, end_ns=end)
-    ended, begun = met.end_ns.min(0), met.start_ns.max(0)
-    apart = met.end_ns.max(0) - ended
-    usual = float(np.median(apart))
-    spacing = np.diff(np.sort(ended))
-    if len(spacing) and usual > np.median(spacing) / 2:
-        return None  # as near to the next one
-    if clock_ns is not None and (len(spacing) < _SHOWS or usual >= _uneven(spacing) / 2):
-        return None  # as near to the next one, on other clocks
-    possible = (met.sort == met.sort[0]).all(0) & (begun <= ended + usual)
-    together = possible & (apart <= APART_NS)
-    if possible.mean() < _POSSIBLE or together.mean() < _TOGETHER:
-        return None
-    return met.of(together)
-
-
-def _uneven(spacing_ns: Ints) -> float:
-    """Return how far ends would be apart, on other clocks, were each taken for the next one."""
-    return float(np.median(np.abs(spacing_ns - np.median(spacing_ns))))
 
 
 def _waiting(one: Met) -> pl.DataFrame:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.arrivals import Met
     from bubblescope.model.arrays import Ints, Mask
+    from bubblescope.model.met_collectives import Met
 
 
 class _Layer(NamedTuple):
@@ -128,7 +128,7 @@ class CoupledRanks:
     """A run whose ranks wait for each other.
 
     Args:
-        met: Its collectives, as `bubblescope.analysis.arrivals.met` has them.
+        met: Its collectives, as `bubblescope.model.met_collectives.met` has them.
         begun_ns: Rank -> some moment before its first collective, on its own clock.
 
     Attributes:

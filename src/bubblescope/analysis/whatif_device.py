@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.arrivals import arrivals, late, met, over_steps
+from bubblescope.analysis.arrivals import arrivals, late, over_steps
 from bubblescope.analysis.coupled_ranks import CoupledRanks, Replay, chance_ns
 from bubblescope.analysis.device_budget import LABELS, call_sums, one_loads, recorded
 from bubblescope.analysis.idle.causes import Cause
@@ -56,6 +56,7 @@ from bubblescope.analysis.step_lengths import is_one_step, warm_up, whole
 from bubblescope.model import units
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use, is_spent_on
 from bubblescope.model.errors import ScheduleError, TimelineError
+from bubblescope.model.met_collectives import met
 from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 Hosts' clocks differ, by microseconds where they are well kept and by seconds where they are not, and a
 bubble at a machine's boundary is just what a wrong clock fakes. What ran tells: a forward cannot start
 on a stage before it has ended on the stage before, nor a backward before it has ended on the stage
-after, nor can a message arrive before it was sent. Forward traffic bounds the difference of two clocks
-from one side and backward traffic from the other (`causality`); a linear programme finds clocks that
+after, nor can a message arrive before it was sent, nor is a rank done with a collective before all have
+begun it. Forward traffic bounds the difference of two clocks from one side and backward traffic from
+the other (`causality`), collectives from both (`collectives`); a linear programme finds clocks that
 satisfy all of it and how far they may be off (`solution`).
 """
 
@@ -27,6 +28,7 @@ from bubblescope.clocks.solution import (
 )
 from bubblescope.clocks.tightest_pairs import TIMES, Evidence
 from bubblescope.model import units
+from bubblescope.model.clock_errors import UNKNOWN_HOST
 from bubblescope.model.provenance import ClockReport, Notice
 from bubblescope.model.timeline import Timeline
 from bubblescope.model.timeline_tables import TABLES
@@ -163,9 +165,11 @@ def settled(
         mode: As of `align`.
     """
     clocks = clocks_of(ranks, run)
-    if told.pairs.is_empty():
-        return Correction(ranks, _unconnected(run, clocks.number), clocks.of, [])
     before = told.violated
+    if clocks.of_unknown and mode == "auto" and not before:
+        return Correction(ranks, _believed(run, told), clocks.of, [])
+    if told.pairs.is_empty():
+        return Correction(ranks, _unconnected(run, clocks), clocks.of, [])
     changes = mode == "solve" or not run.common_clock or before > 0
     pairs = told.pairs.with_row_index("row")
     groups, loose = _groups(pairs, None if clocks.by_step else _extent(told.extent, clocks))
@@ -193,12 +197,20 @@ class ClocksOf(NamedTuple):
     """Which clock each rank is by.
 
     Attributes:
-        of: Rank -> number of its clock: of its host, or its own.
+        of: Rank -> number of its clock: of its host, or its own if that is not known.
         by_step: Whether each has a clock of its own in every step.
+        of_unknown: Whether no rank's host is known. They may all be on one, until something
+            contradicts.
     """
 
     of: dict[int, int]
     by_step: bool
+    of_unknown: bool = False
+
+    @property
+    def what(self) -> str:
+        """What has a clock."""
+        return "ranks" if self.by_step or self.of_unknown else "hosts"
 
     @property
     def number(self) -> int:
@@ -211,10 +223,12 @@ def clocks_of(ranks: pl.DataFrame, run: Run) -> ClocksOf:
     ranks = ranks.sort("rank")
     if not (run.common_clock or run.host_clocks):
         return ClocksOf({rank: index for index, rank in enumerate(ranks["rank"].to_list())}, True)
-    hosts = ranks["host"].unique(maintain_order=True).to_list()
-    number = {host: index for index, host in enumerate(hosts)}
-    of = {rank: number[host] for rank, host in ranks.select("rank", "host").iter_rows()}
-    return ClocksOf(of, by_step=False)
+    number: dict[str | int, int] = {}
+    of = {
+        rank: number.setdefault(rank if host == UNKNOWN_HOST else host, len(number))
+        for rank, host in ranks.select("rank", "host").iter_rows()
+    }
+    return ClocksOf(of, by_step=False, of_unknown=all(isinstance(one, int) for one in number))
 
 
 class _Case(NamedTuple):
@@ -260,16 +274,34 @@ CORRECTION: Final[tuple[type, ...]] = (Correction, _Group, Clocks, Conflict)
 """What a correction is made of, besides what is known of the run."""
 
 
-def _unconnected(run: Run, clocks: int) -> Run:
+def _unconnected(run: Run, clocks: ClocksOf) -> Run:
     """Say that nothing tells how the clocks differ, if nobody has said so yet."""
     if any(one.code in {*_SETTLED, "clocks-disconnected"} for one in run.warnings):
         return run
+    number, what = clocks.number, clocks.what
     text = (
-        f"nothing in the traces shows how the clocks of {clocks} hosts differ: no task on one is "
-        "known to precede a task on another; between hosts, times are only as good as their "
+        f"nothing in the traces shows how the clocks of {number} {what} differ: no task on one is "
+        f"known to precede a task on another; between {what}, times are only as good as their "
         "synchronisation"
     )
     return run.warned(Notice("clocks-disconnected", text))
+
+
+def _believed(run: Run, told: Evidence) -> Run:
+    """Say that ranks of unknown hosts share no clock if by theirs they ran the same steps apart."""
+    spans = told.extent.drop_nulls().sort("first_ns")
+    gaps = (spans["first_ns"][1:] - spans["last_ns"].cum_max()[:-1]).to_list()
+    for place, gap in enumerate(gaps, start=1):
+        early = told.held["rank"].is_in(spans["rank"][:place].implode())
+        both = (told.held.filter(side)["step"].to_list() for side in (early, ~early))
+        if gap > 0 and set.intersection(*map(set, both)):
+            text = (
+                f"by their clocks, ranks ran the same steps {units.duration(gap)} apart, and the "
+                "traces name no hosts: they are not taken to share a clock, and are not compared"
+            )
+            run = msgspec.structs.replace(run, common_clock=False)
+            return run.warned(Notice("clocks-apart", text))
+    return run
 
 
 def _extent(extent: pl.DataFrame, clocks: ClocksOf) -> tuple[Ints, Ints]:
@@ -301,9 +333,11 @@ def _groups(pairs: pl.DataFrame, extent: tuple[Ints, Ints] | None) -> tuple[list
             part[name].to_numpy() for name in ("clock_a", "clock_b", "before_ns", "after_ns")
         )
         count = int(max(a.max(), b.max())) + 1
+        together = part["together"].to_numpy()
         anywhere = connected(a, b, count)
         whole: set[int] = set()
-        for clocks in sorted(bounding(a, b, count), key=len, reverse=True):
+        bound = bounding(a[~together], b[~together], count)
+        for clocks in sorted(bound, key=len, reverse=True):
             if (one := int(anywhere[clocks[0]])) in whole:
                 loose.update(clocks.tolist())
             whole.add(one)
@@ -315,6 +349,7 @@ def _groups(pairs: pl.DataFrame, extent: tuple[Ints, Ints] | None) -> tuple[list
                 np.searchsorted(clocks, b[inside]),
                 before_ns[inside],
                 after_ns[inside],
+                together[inside],
             )
             ends = None if extent is None else (extent[0][clocks], extent[1][clocks])
             found = solve(own, len(clocks), drift=extent is not None, extent=ends)
@@ -324,16 +359,20 @@ def _groups(pairs: pl.DataFrame, extent: tuple[Ints, Ints] | None) -> tuple[list
 
 def _moved(tasks: pl.DataFrame, clock_of: dict[int, int], solved: list[_Group]) -> pl.DataFrame:
     """Return the tasks with corrected times."""
-    # A clock that ran fast made its tasks longer than they were, and what they hold.
-    length = pl.col("end_ns") - pl.col("start_ns")
-    busy = pl.when(pl.col("busy_ns") > length).then(length).otherwise("busy_ns")
-    return tasks.with_columns(_corrected(tasks, TIMES, clock_of, solved)).with_columns(busy_ns=busy)
+    moved = tasks.with_columns(_corrected(tasks, TIMES, clock_of, solved))
+    return moved.with_columns(_fitting("busy_ns"))
+
+
+def _fitting(*lengths: str) -> list[pl.Expr]:
+    """Return lengths of time that are no longer than what holds them: a fast clock made both longer."""
+    whole = pl.col("end_ns") - pl.col("start_ns")
+    return [pl.when(pl.col(one) > whole).then(whole).otherwise(one).alias(one) for one in lengths]
 
 
 def _moved_table(
     frame: pl.DataFrame, table: Table, clock_of: dict[int, int], solved: list[_Group]
 ) -> pl.DataFrame:
-    """Return a table with corrected times; lengths of time stay as they were measured.
+    """Return a table with corrected times; lengths of time stay as they were measured, if they fit.
 
     Where every step has a zero of its own there is no saying which one a row counts from that is of no
     step: then there are none.
@@ -342,7 +381,11 @@ def _moved_table(
         return frame
     if any(group.step is not None for group in solved):
         return frame.clear()
-    return frame.with_columns(_corrected(frame, table.moments, clock_of, solved))
+    moved = frame.with_columns(_corrected(frame, table.moments, clock_of, solved))
+    if "end_ns" not in table.moments:
+        return moved
+    lengths = [name for name in frame.columns if name.endswith("_ns") and name not in table.moments]
+    return moved.with_columns(_fitting(*lengths))
 
 
 def _corrected(
@@ -465,7 +508,7 @@ def _comparable(case: _Case) -> tuple[tuple[int, ...], ...]:
 def _report(case: _Case, before: int) -> ClockReport:
     """Return the certificate: what was observed, what it says, and what is left."""
     changes, pairs = case.changes, case.pairs
-    hosts = case.ranks.sort("rank")["host"].unique(maintain_order=True).to_list()
+    names = _names(case)
     solved = [group for group in case.groups if isinstance(group.found, Clocks)]
     drift: dict[str, float] = {}
     errors, rate = [], 0.0
@@ -480,14 +523,14 @@ def _report(case: _Case, before: int) -> ClockReport:
                 found.length_ns.tolist(),
                 strict=True,
             ):
-                drift[hosts[clock]] = gained / length * 1e6
+                drift[names[clock]] = gained / length * 1e6
     moved = solved if changes else []
     shown = [
         _shown(pairs[clock].to_numpy(), pairs[time].to_numpy(), pairs["step"], moved)
         for clock, time in (("clock_a", "before_ns"), ("clock_b", "after_ns"))
     ]
     slack = shown[1] - shown[0]
-    rows = [group.pairs["row"].to_numpy() for group in solved]
+    rows = [group.pairs.filter(~pl.col("together"))["row"].to_numpy() for group in solved]
     inside = np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int64)
     order = inside[np.argsort(slack[inside], kind="stable")[:_SHOWN]].tolist()
     method = "solved" if changes else "checked"
@@ -498,7 +541,9 @@ def _report(case: _Case, before: int) -> ClockReport:
         method=method,
         constraints=case.told.known,
         violations_before=before,
-        violations_after=_violated(case, pairs.filter(pl.Series(slack < -ROUNDING_NS))),
+        violations_after=_violated(
+            case, pairs.filter(pl.Series(slack < -ROUNDING_NS), ~pl.col("together"))
+        ),
         groups=max((steps.count(one) for one in set(steps)), default=0),
         tightest=tuple(
             f"{_pair(pairs, index)}: {units.duration(int(slack[index]))}" for index in order
@@ -550,7 +595,7 @@ def _pair(pairs: pl.DataFrame, index: int) -> str:
 def _notices(case: _Case, said: ClockReport) -> list[Notice]:
     """Say what was done to the clocks, and what could not be."""
     notices = []
-    what = "ranks" if case.clocks.by_step else "hosts"
+    what = case.clocks.what
     total = len(set(case.clocks.of.values()))
     solved = _solved(case)
     if case.loose:
@@ -588,11 +633,18 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
     return notices
 
 
-def _named(case: _Case, clocks: set[int]) -> str:
-    """Name the hosts of some clocks, or the ranks if each has its own."""
+def _names(case: _Case) -> dict[int, str]:
+    """Return the host of each clock, or the rank if it is its own."""
     names: dict[int, str] = {}
     for rank, host in case.ranks.sort("rank").select("rank", "host").iter_rows():
-        names.setdefault(case.clocks.of[rank], f"rank {rank}" if case.clocks.by_step else str(host))
+        own = case.clocks.by_step or host == UNKNOWN_HOST
+        names.setdefault(case.clocks.of[rank], f"rank {rank}" if own else str(host))
+    return names
+
+
+def _named(case: _Case, clocks: set[int]) -> str:
+    """Name some clocks."""
+    names = _names(case)
     shown = [names[clock] for clock in sorted(clocks)]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return ", ".join(shown[:_SHOWN]) + more
@@ -605,8 +657,8 @@ def _agreement(case: _Case, said: ClockReport) -> list[Notice]:
         return []
     some = "" if len(solved) == total else f"{len(solved)} of "
     text = (
-        f"the clocks of {some}{total} hosts agree with {_evidence(said)} and were left as they are; "
-        f"{_within(case, said)}"
+        f"the clocks of {some}{total} {case.clocks.what} agree with {_evidence(said)} and were left "
+        f"as they are; {_within(case, said)}"
     )
     return [Notice("clocks-checked", text)]
 
@@ -622,11 +674,11 @@ def _solved(case: _Case) -> set[int]:
 
 
 def _evidence(said: ClockReport) -> str:
-    return f"{said.constraints:,} pairs of tasks of which one must come before the other"
+    return f"{said.constraints:,} pairs of moments of which one must come before the other"
 
 
 def _within(case: _Case, said: ClockReport) -> str:
-    first = "rank" if case.clocks.by_step else "host"
+    first = case.clocks.what.removesuffix("s")
     return f"each is within ±{units.duration(said.error_ns)} of the first {first}'s"
 
 

@@ -1,4 +1,4 @@
-"""What must come before what on different ranks: all that is known about how their clocks differ."""
+"""What must come before what on different ranks: passes, and messages."""
 
 from __future__ import annotations
 

@@ -9,6 +9,9 @@ assumption of NTP, whose filter, too, trusts only the samples with the least del
 10). Whatever the truth, it satisfies the inequalities; so the least and the greatest correction that
 do bound the error.
 
+Moments that are about the same, such as the ends of a collective on all ranks, bound nothing. But of
+all clocks that are possible, those are taken with which such moments are the least apart.
+
 Stamps are whole nanoseconds, so an effect that followed at once may be stamped a nanosecond before its
 cause. By so much every inequality may be missed; else the truth, too, would violate some.
 
@@ -58,13 +61,15 @@ _KNOWN: Final = 0.5
 class Moments(NamedTuple):
     """Pairs of moments, one element per pair: `before` on clock `a`, `after` on clock `b`.
 
-    Times are of the clocks themselves, in nanoseconds; clocks are numbered from 0.
+    Times are of the clocks themselves, in nanoseconds; clocks are numbered from 0. Where `together`,
+    neither must come before the other, but they are about the same; nowhere if it is left out.
     """
 
     a: _Ints
     b: _Ints
     before_ns: _Ints
     after_ns: _Ints
+    together: NDArray[np.bool_] | None = None
 
 
 class Clocks(msgspec.Struct, frozen=True):
@@ -181,22 +186,24 @@ class _Frame:
         np.maximum.at(until_ns, clock, times)
         self.length_ns = np.maximum(until_ns - self.origin_ns, 1)
         self.shift_ns = self._rough()
-        a, b, before, after = moments
+        a, b, before, after, _ = moments
         self.share_a = (before - self.origin_ns[a]) / self.length_ns[a]
         self.share_b = (after - self.origin_ns[b]) / self.length_ns[b]
         need = (before + self.shift_ns[a]) - (after + self.shift_ns[b])
         self.need = need / _US
         # Both directions between two clocks are one pair of clocks.
         low, high = np.minimum(a, b), np.maximum(a, b)
-        pairs, self.pair = np.unique(low * count + high, return_inverse=True)
+        together = np.zeros(len(a), bool) if moments.together is None else moments.together
+        pairs, self.pair = np.unique((low * count + high) * 2 + together, return_inverse=True)
         self.pairs = len(pairs)
+        self.together = pairs % 2 == 1
         upward = np.zeros((self.pairs, 2), bool)
         upward[self.pair, (a < b).astype(int)] = True
         self.both_ways = upward.all(axis=1)
 
     def _rough(self) -> _Ints:
         """Put the clocks where the tightest pairs of a spanning tree have them."""
-        a, b, before, after = self.moments
+        a, b, before, after, _ = self.moments
         ways, way = np.unique(a * self.count + b, return_inverse=True)
         needs = np.full(len(ways), np.iinfo(np.int64).min)
         np.maximum.at(needs, way, before - after)
@@ -293,17 +300,20 @@ class _Model:
         # First: can all be satisfied? No pair of clocks may gain at the expense of another's.
         upper = self._upper.copy()
         upper[fast] = 0
+        together = self._frame.together
         cost = np.zeros(len(upper))
-        cost[fast] = 1
+        cost[fast] = ~together
         self._bound(self._lower, upper)
         self._settle(cost)
-        lacking = np.minimum(self._solution[fast], 0)
+        lacking = np.where(together, 0, np.minimum(self._solution[fast], 0))
         if lacking.min(initial=0) < -_ROUNDING - _EXACT:
             return self._conflict()
         lower = self._lower.copy()
-        lower[fast] = lacking - _EXACT
+        lower[fast] = np.where(together, lower[fast], lacking - _EXACT)
+        # What is about the same comes first: no transfers outweigh it that take longer one way.
+        cost[fast] = np.where(together, len(together), 1)
         self._bound(lower, self._upper)
-        self._settle(np.where(np.arange(len(cost)) < self._fast, 0, cost))
+        self._settle(cost)
         return None
 
     def ends(self) -> tuple[_Floats, _Floats]:
@@ -367,9 +377,13 @@ class _Model:
         return low, high
 
     def _free(self) -> None:
-        """Ask for nothing but that all pairs are satisfied: transfers may take no time at all."""
+        """Ask for nothing but that all pairs are satisfied: transfers may take no time at all.
+
+        What is about the same may be any time apart.
+        """
         lower, upper = self._lower.copy(), self._upper.copy()
-        lower[self._fast :] = upper[self._fast :] = -_ROUNDING - _EXACT
+        fixed = np.where(self._frame.together, lower[self._fast :], -_ROUNDING - _EXACT)
+        lower[self._fast :] = upper[self._fast :] = fixed
         self._bound(lower, upper)
         self._cost(np.zeros(len(lower)))
         # Only what is asked for changes from here on, so that each solution remains one.
@@ -459,7 +473,7 @@ class _Model:
     def _conflict(self) -> Conflict:
         """Name the tightest pairs of moments of the clocks that contradict the most."""
         frame = self._frame
-        lacking = self._solution[self._fast :]
+        lacking = np.where(frame.together, 0, self._solution[self._fast :])
         worst = int(lacking.argmin())
         slack = self._slack() + lacking[frame.pair]
         named: list[int] = []

@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.clocks.causality import NO_CLOCK, constraints
+from bubblescope.clocks.collectives import meetings
 from bubblescope.clocks.solution import ROUNDING_NS
 from bubblescope.model.extents import extents, extremes
 from bubblescope.model.ordering import numbered, stretches
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 """Columns of tasks that are by the clock of their rank."""
 _CLOCKS: Final = ("clock_a", "clock_b")
-_PAIRS: Final = ("step", "a", "b", *_CLOCKS, "before_ns", "after_ns", "cause", "effect")
+_PAIRS: Final = ("step", "a", "b", *_CLOCKS, "before_ns", "after_ns", "cause", "effect", "together")
 _FEW: Final = 1 << 12
 """Pairs that are sorted sooner than thinned out."""
 _STRETCH: Final = 16
@@ -48,11 +49,13 @@ class Evidence(NamedTuple):
 
     Attributes:
         pairs: Frame with step, a and b (ranks), clock_a and clock_b, before_ns (on a) and after_ns (on
-            b), of which the one must not come after the other, and cause and effect, the names of the
-            tasks: those that imply all others.
+            b), of which the one must not come after the other, cause and effect, the names of the
+            tasks, and together, whether the two are about the same moment instead: those that imply
+            all others.
         ways: Frame with step (null unless each step has a zero of its own), clock_a, clock_b, count and
-            violated: how many pairs there are, and in how many the effect precedes its cause.
-        extent: Frame with rank, first_ns and last_ns: of all times of its tasks.
+            violated: how many pairs there are of which one moment must not come after the other, and
+            in how many it does.
+        extent: Frame with rank, first_ns and last_ns: of all times of its tasks and operations.
         held: Frame with rank and step, unique: which rank has which step.
     """
 
@@ -74,11 +77,12 @@ class Evidence(NamedTuple):
         times = tasks.select(
             "rank", "step", start_ns=pl.min_horizontal(TIMES), end_ns=pl.max_horizontal(TIMES)
         )
-        of_steps = extents(times, "rank", "step")
+        operations = timeline.operations.select("rank", "step", "start_ns", "end_ns")
+        of_steps = pl.concat(extents(one, "rank", "step") for one in (times, operations))
         extent = of_steps.group_by("rank").agg(
             first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max()
         )
-        held = of_steps.select("rank", "step").drop_nulls()
+        held = of_steps.select("rank", "step").drop_nulls().unique()
         rank = tasks["rank"].to_numpy()
         number = np.full(1 + max([int(rank.max(initial=0)), *clock_of]), NO_CLOCK, np.int32)
         number[list(clock_of)] = list(clock_of.values())
@@ -89,7 +93,7 @@ class Evidence(NamedTuple):
         ends = zip(_CLOCKS, ("cause", "effect"), strict=True)
         pairs = pairs.with_columns(pl.Series(name, clock[pairs[of]]) for name, of in ends)
         step = tasks["step"].gather(pairs["cause"]) if by_step else pl.lit(None, pl.Int32)
-        pairs = pairs.with_columns(step.alias("step"))
+        pairs = pairs.with_columns(step.alias("step"), pl.lit(value=False).alias("together"))
         ways, pairs = _ways(pairs)
         few = _implying(pairs, by_step=by_step)
         cause, effect = tasks[few["cause"]], tasks[few["effect"]]
@@ -100,7 +104,18 @@ class Evidence(NamedTuple):
             cause=cause["name"],
             effect=effect["name"],
         )
-        return cls(_ordered(named.select(_PAIRS)), ways, extent, held)
+        of_tasks = cls(_ordered(named.select(_PAIRS)), ways, extent, held)
+        met = meetings(timeline, number)
+        if not met.height:
+            return of_tasks
+        if by_step:
+            met = met.drop_nulls("step")
+        sides = zip(_CLOCKS, ("a", "b"), strict=True)
+        met = met.with_columns(pl.Series(name, number[met[of]]) for name, of in sides)
+        step = pl.col("step") if by_step else pl.lit(None, pl.Int32).alias("step")
+        ways, _ = _ways(met.filter(~pl.col("together")).with_columns(step))
+        of_met = cls(met.select(_PAIRS), ways, extent, held)
+        return cls.joined([of_tasks, of_met], by_step=by_step)
 
     @classmethod
     def joined(cls, parts: Sequence[Evidence], *, by_step: bool) -> Self:
@@ -149,14 +164,16 @@ def _ways(pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def _ordered(pairs: pl.DataFrame) -> pl.DataFrame:
     """Return pairs in an order that does not depend on how a run was split."""
-    return pairs.sort(*_CLOCKS, "before_ns", "after_ns", "a", "b", "step", "cause", "effect")
+    return pairs.sort(
+        "together", *_CLOCKS, "before_ns", "after_ns", "a", "b", "step", "cause", "effect"
+    )
 
 
 def _implying(pairs: pl.DataFrame, *, by_step: bool) -> pl.DataFrame:
     """Return the pairs that imply all others: the vertices of the upper hull of each way."""
     if not pairs.height:
         return pairs
-    of = (*_CLOCKS, *(("step",) if by_step else ()))
+    of = ("together", *_CLOCKS, *(("step",) if by_step else ()))
     way, _ = numbered(*(pairs[name].to_numpy().astype(np.int64) for name in of))
     before, after = (pairs[name].to_numpy() for name in ("before_ns", "after_ns"))
     need = before - after

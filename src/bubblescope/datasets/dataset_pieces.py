@@ -16,6 +16,7 @@ from bubblescope.clocks import CORRECTION, Correction, as_it_is, clocks_of, sett
 from bubblescope.clocks.tightest_pairs import Evidence
 from bubblescope.engine.remote_results import Holder
 from bubblescope.model import units
+from bubblescope.model.clock_errors import may_differ
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.provenance import RUN
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
@@ -472,7 +473,7 @@ def _recorded_pieces(asked: _Asked) -> tuple[DatasetPieces, tuple[int, bool, int
     run = tables.run(tables.catalogue.parts, ranks)
     run = msgspec.structs.replace(run, contents=()).encodable()
     pieces = asked.pieces(Correction(ranks, run, {}, []))
-    several = ranks["host"].n_unique() > 1 or not run.common_clock
+    several = may_differ(ranks, run)
     solves = asked.clock == "solve" or (asked.clock == "auto" and several and run.clock is None)
     return pieces, (len(pieces.parts), solves, pieces.cuts)
 

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 if TYPE_CHECKING:
+    from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
 
-
+UNKNOWN_HOST: Final = "unknown"
+"""The host of a rank whose trace names none."""
 MAX_DRIFT: Final = 100.1e-6
 """How fast a clock may run away from true time: what quartz oscillators are specified to keep, 100
 parts per million, as its own time counts it. The difference of two clocks may be twice that."""
+
+
+def may_differ(ranks: pl.DataFrame, run: Run) -> bool:
+    """Say whether ranks may be by different clocks: those of several hosts, or of hosts not known."""
+    hosts = ranks["host"].unique().to_list()
+    return not run.common_clock or len(hosts) > 1 or (hosts == [UNKNOWN_HOST] and ranks.height > 1)
 
 
 def clock_errors(timeline: Timeline) -> pl.DataFrame:

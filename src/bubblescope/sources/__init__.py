@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bubblescope.model import units
+from bubblescope.model.clock_errors import may_differ
 from bubblescope.model.errors import SourceError
 from bubblescope.model.plain_text import utf8, whole
 from bubblescope.model.progress import SILENT
@@ -124,7 +125,7 @@ def _matched(timeline: Timeline, names: NameParser) -> Timeline:
 def _settled(timeline: Timeline, how: LoadOptions) -> Timeline:
     """Return a run on one clock, with step numbers that its ranks agree on; see `load`."""
     clock = how.get("clock", "auto")
-    several = timeline.ranks["host"].n_unique() > 1 or not timeline.run.common_clock
+    several = may_differ(timeline.ranks, timeline.run)
     if clock == "solve" or (clock == "auto" and several and timeline.run.clock is None):
         from bubblescope.clocks import align  # noqa: PLC0415  slow, and only several clocks need it
 

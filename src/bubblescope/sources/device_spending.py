@@ -40,9 +40,9 @@ from bubblescope.sources.projection import pipelined
 from bubblescope.sources.stretch_sums import CODE, Bulk, Parts, Stretches, spent_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from bubblescope.model.arrays import Ints
+    from bubblescope.model.arrays import Ints, Mask
     from bubblescope.model.budget import Partition
     from bubblescope.sources.capture import Capture, Comm
 
@@ -292,7 +292,11 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spent:
     cut = partition(ran.activities())
-    windows = _windows(ran, markers.filter(process=ran.process))
+    own = markers.filter(process=ran.process)
+    off = _recorder_off(ran, own, cut.idle)
+    since, until = (times[off].tolist() for times in cut.idle[:2])
+    cut = msgspec.structs.replace(cut, idle=Pieces(*(column[~off] for column in cut.idle)))
+    windows = _windows(ran, own, dict(zip(until, since, strict=True)))
     stretches = _stretches(ran, tasks, windows)
     names, roles = _Names(ran.capture.host_names), _Names()
     table = spent_in(stretches, _pieces(ran, cut, names, roles))
@@ -409,10 +413,34 @@ def operation_of(comm: Comm) -> str | None:
     return known.operation if known else None
 
 
-def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
+def _recorder_off(ran: _Device, markers: pl.DataFrame, idle: Pieces) -> Mask:
+    """Mark the idle stretches in which nothing was recorded: a device may have done anything then.
+
+    It was not where numbers of steps were left out between two marks, and nothing was launched.
+    """
+    off = np.zeros(len(idle.owner), bool)
+    begun = np.sort(ran.calls.start_ns)
+    marks = markers.drop_nulls(["step", "end_ns"]).sort("start_ns")
+    left_out = pl.col("step").shift(-1) > pl.col("step") + 1
+    following = marks.with_columns(next_ns=pl.col("start_ns").shift(-1)).filter(left_out)
+    for end, start in following.select("end_ns", "next_ns").iter_rows():
+        low, high = np.searchsorted(begun, [end, start])
+        at = int(np.searchsorted(idle.end_ns, start))
+        if low == high < len(begun) and at < len(off) and idle.start_ns[at] < start:
+            off[at] = True
+    return off
+
+
+def _windows(ran: _Device, markers: pl.DataFrame, done: Mapping[int, int]) -> pl.DataFrame:
     """Find the steps on the device: each from the first operation launched in it to that of the next.
 
-    The last ends with whatever the device ran last, and is open.
+    The last ends with whatever the device ran last, and is open; so is the last before a time in which
+    nothing was recorded.
+
+    Args:
+        ran: What the device ran.
+        markers: Its process's steps.
+        done: When such times end -> when they began.
     """
     launched, start = ran.launched_ns(), ran.start_ns
     if not ascending(launched):
@@ -431,13 +459,18 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
                 rows.append((step, first, ran.last_ns, begin))
     found = pl.DataFrame(rows, schema=["step", "start_ns", "end_ns", "host_ns"], orient="row")
     following = pl.col("start_ns").shift(-1)
+    found = found.with_columns(
+        pl.col("start_ns").cast(pl.Int64), end_ns=pl.coalesce(following, "end_ns").cast(pl.Int64)
+    ).with_columns(
+        done_ns=pl.col("end_ns").replace_strict(done, default=None, return_dtype=pl.Int64)
+    )
     return found.select(
         process=pl.lit(ran.process, pl.Int64),
         device=pl.lit(ran.device, pl.Int32),
         step=pl.col("step").cast(pl.Int64),
-        start_ns=pl.col("start_ns").cast(pl.Int64),
-        end_ns=pl.coalesce(following, "end_ns").cast(pl.Int64),
-        open=following.is_null(),
+        start_ns="start_ns",
+        end_ns=pl.coalesce("done_ns", "end_ns"),
+        open=following.is_null() | pl.col("done_ns").is_not_null(),
         host_ns=pl.col("host_ns").cast(pl.Int64),
     )
 

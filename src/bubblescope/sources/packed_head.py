@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def packed(path: Path) -> bool:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """Return the first bytes of a file, unpacked if it is packed.
+    """Return the first bytes of a file, unpacked if it is packed, without a byte order mark.
 
     Raises:
         OSError: The file cannot be read.
@@ -30,8 +31,8 @@ def read_head(path: Path, size: int) -> bytes:
     with path.open("rb") as file:
         head = file.read(size)
     if not head.startswith(GZIP):
-        return head
+        return head.removeprefix(BOM_UTF8)
     try:
-        return zlib.decompressobj(wbits=31).decompress(head, size)
+        return zlib.decompressobj(wbits=31).decompress(head, size).removeprefix(BOM_UTF8)
     except zlib.error:
         return b""

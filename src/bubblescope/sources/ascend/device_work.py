@@ -23,7 +23,7 @@ from bubblescope.sources.ascend.host_activity import (
     read_framework,
 )
 from bubblescope.sources.capture import RANGES, WAITS, WORK, Capture, Comm, numbered_kernels
-from bubblescope.sources.plausibility import possible
+from bubblescope.sources.plausibility import possible, without_repeated_work
 from bubblescope.sources.sqlite import SqliteTables
 
 if TYPE_CHECKING:
@@ -91,11 +91,13 @@ class DeviceWork(NamedTuple):
         capture: The work, and what the host did meanwhile.
         total: Number of kernels, copies and communication operators.
         impossible: How many of them were dropped because of their times.
+        repeated: How many of them were dropped because they were there again.
     """
 
     capture: Capture
     total: int
     impossible: int
+    repeated: int
 
 
 def read_device_work(
@@ -161,7 +163,8 @@ def read_device_work(
         ).filter(kept)
         numbers, titles = numbered_kernels(called)
         capture = msgspec.structs.replace(capture, kernels=numbers, kernel_names=titles)
-    return DeviceWork(capture, every.height, every.height - work.height)
+    capture, again = without_repeated_work(capture)
+    return DeviceWork(capture, every.height, every.height - work.height, again)
 
 
 def _tasks(tables: SqliteTables, strings: pl.DataFrame, connections: pl.Series) -> pl.DataFrame:
@@ -191,6 +194,8 @@ def _tasks(tables: SqliteTables, strings: pl.DataFrame, connections: pl.Series) 
     def sorted_out(piece: pl.DataFrame) -> pl.DataFrame:
         kind, part = pl.col("taskType"), pl.col("connectionId").is_in(operators.implode())
         found = piece.with_columns(
+            # One whose end is not there is one whose times cannot be: it is counted with these.
+            endNs=pl.col("endNs").fill_null(pl.col("startNs") - 1),
             sort=pl.when(pl.col("globalTaskId").is_in(named.implode()))
             .then(_COMPUTING)
             .when(part)
@@ -200,7 +205,7 @@ def _tasks(tables: SqliteTables, strings: pl.DataFrame, connections: pl.Series) 
             .when(kind.is_in(copying))
             .then(_COPY)
             .when(kind.is_in(waiting))
-            .then(_WAIT)
+            .then(_WAIT),
         ).drop_nulls(["sort", "startNs", "endNs", "deviceId"])
         parts = found.filter(sort=_PART).sort("startNs").unique("connectionId", keep="first")
         return pl.concat([found.filter(pl.col("sort") != _PART), parts])

@@ -26,7 +26,7 @@ from bubblescope.sources.assembly import assembled, refuse_doubles
 from bubblescope.sources.device_spending import NOTHING, joined, spent
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.parallel import read_each
-from bubblescope.sources.plausibility import implausible_clock, impossible_times
+from bubblescope.sources.plausibility import implausible_clock, impossible_times, repeated_work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -378,7 +378,10 @@ class _WorkReader(msgspec.Struct, frozen=True):
             profile.steps.with_columns(process=process),
             _owners(work.capture.work, tasks) if self.activities else None,
         )
-        lost = impossible_times(work.impossible, work.total, "tasks of the device", profile.path)
+        lost = [
+            *impossible_times(work.impossible, work.total, "tasks of the device", profile.path),
+            *repeated_work(work.repeated, work.total, profile.path),
+        ]
         return found.by_rank(0, pl.DataFrame({"rank": [known.rank]}, {"rank": pl.Int32})), lost
 
 

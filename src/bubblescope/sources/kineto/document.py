@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections import deque
 from contextlib import contextmanager, suppress
 from functools import reduce
@@ -295,7 +296,7 @@ def read_document(
     buffer = bytearray()
     for piece in pieces:
         searched = max(0, len(buffer) - _SPLIT)
-        buffer += piece
+        buffer += piece if buffer else piece.removeprefix(BOM_UTF8)  # as editors on Windows add
         if found := _ARRAY.search(buffer, searched):
             break
         if len(buffer) > _BEFORE_EVENTS:

@@ -70,6 +70,7 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         what="reading traces",
     )
     ranks, how_rank = _ranks(traces)
+    traces, how_step = _recorded_apart(traces, ranks)
     table = _rank_table(traces, ranks)
     tasks, markers, counters, executed = (
         _shifted(traces, ranks, frames)
@@ -96,7 +97,9 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         world=max((trace.world for trace in traces), default=0),
         nothing=lambda: _no_tasks(traces),
         number=lambda tasks: numbering.number(tasks, markers, passes=options.names.passes),
-        inferred=_inferred(traces) | ({"rank": how_rank} if how_rank else {}),
+        inferred=_inferred(traces)
+        | ({"rank": how_rank} if how_rank else {})
+        | ({"step": how_step} if how_step else {}),
         spent=_spent(traces, ranks),
         executed=executed,
         tables={
@@ -458,6 +461,58 @@ def _refuse_twice(trace: _Trace, other: _Trace) -> None:
     refuse_steps_twice(trace.path, steps, other.path, others)
 
 
+def _recorded_apart(traces: list[_Trace], ranks: Sequence[int]) -> tuple[list[_Trace], str | None]:
+    """Take the k-th trace of each rank for step k, if ranks have as many and nothing tells steps.
+
+    A profiler that records again and again writes a trace each time; between two, nothing was recorded.
+
+    Returns:
+        The traces, and how their steps were found, if so.
+    """
+    often = set(Counter(ranks).values())
+    if len(often) > 1 or often <= {1} or any(_tells_steps(trace) for trace in traces):
+        return traces, None
+    found, before = [], Counter[int]()
+    for trace, rank in sorted(
+        zip(traces, ranks, strict=True), key=lambda one: (one[1], one[0].window_ns)
+    ):
+        found.append(_as_step(trace, before[rank]))
+        before[rank] += 1
+    by_path = {trace.path: trace for trace in found}
+    return [by_path[trace.path] for trace in traces], _HOW_APART
+
+
+_HOW_APART: Final = "no sign of a step boundary: each trace of a rank taken as one step"
+
+
+def _tells_steps(trace: _Trace) -> bool:
+    """Say whether anything in a trace tells where steps begin: marks, passes or optimizers."""
+    tasks = trace.projection.tasks
+    signs = pl.col("step").is_not_null() | pl.col("kind").is_in([*_PASSES, Kind.OPTIMIZER.value])
+    return bool(trace.projection.markers.height or tasks.filter(signs).height)
+
+
+def _as_step(trace: _Trace, number: int) -> _Trace:
+    """Return a trace all of which is one step, whose end was not recorded."""
+    step = pl.lit(number, trace.projection.tasks.schema["step"])
+    tasks = trace.projection.tasks.with_columns(step=step)
+    table = trace.spent.table
+    windows = table.group_by("process", "device").agg(
+        pl.lit(number, pl.Int64).alias("step"),
+        pl.col("start_ns").min(),
+        pl.col("end_ns").max(),
+        open=pl.lit(value=True),
+        host_ns=pl.lit(trace.window_ns[0] - (trace.base_ns or 0)),
+    )
+    return msgspec.structs.replace(
+        trace,
+        projection=msgspec.structs.replace(trace.projection, tasks=tasks),
+        spent=msgspec.structs.replace(
+            trace.spent, windows=windows.select(trace.spent.windows.columns)
+        ),
+    )
+
+
 def _places(traces: Sequence[_Trace]) -> dict[str, tuple[str, int | None]]:
     """Return what tells each trace's process from others, by file.
 
@@ -584,9 +639,10 @@ def _file_notices(traces: Sequence[_Trace]) -> list[Notice]:
     for trace in traces:
         lost, name = trace.losses, trace.path
         if lost.torn:
+            doubt = ": where devices seem idle, they may have worked" if trace.on_device else ""
             text = (
                 f"{name} ends in the middle: its last {lost.torn_bytes} of {lost.size} bytes were "
-                "dropped, and events the profiler had still to write are missing"
+                f"dropped, and events the profiler had still to write are missing{doubt}"
             )
             notices.append(Notice("torn-tail", text, lost.torn_bytes, lost.size))
         if lost.checksum:
