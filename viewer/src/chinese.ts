@@ -301,7 +301,6 @@ export const CHINESE = {
   before: "之后是",
   "the end of the step": "本步结束",
   "waited in the end for": "最终等的是",
-  "held up by": "被它拖慢",
   "no other task": "没有其他任务",
   "{task}, a {nature}": "{task}，{nature}",
   "show {task} (Enter)": "转到 {task}（Enter）",

@@ -9,8 +9,6 @@ import { duration, exact, percent } from "./units";
 import type { Idle } from "./schema";
 import { nameOf, t } from "./words";
 
-const SLOW_RANK = "slow rank" as const; // the cause whose gaps lead to a task that took longer
-
 /** A cause's bar as it is drawn in the lanes. */
 export function causeSwatch({ pattern, fill, dark }: Cause): HTMLElement {
   const made = element("i", { class: "bar" });
@@ -67,7 +65,7 @@ export function gapDetails(head: Head, data: Data, index: number, go: () => void
     [t("since step began"), sinceStep(head, step[index]!, start[index]!)],
     [t("before"), task[index]! < 0 ? t("the end of the step") : short(head, data.tasks, task[index]!)],
     [
-      name === SLOW_RANK ? t("held up by") : t("waited in the end for"),
+      t("waited in the end for"),
       target === task[index]
         ? t("no other task")
         : known

@@ -177,16 +177,3 @@ test("the lengths of tasks have an axis, and their medians a column of their own
   const ends = [...made.querySelectorAll("svg .whisker")].map((one) => Number(one.getAttribute("x2")));
   expect(Math.max(...ends)).toBeLessThan(right - 60);
 });
-
-test("a gap that a slow rank made leads to what held it up, others to what was waited for in the end", () => {
-  const said = (name: string): string => {
-    const { head, data } = made({
-      rows: [{ rank: 0, tasks: [{ start: 0, end: 10 }] }],
-      gaps: [{ rank: 0, gaps: [{ start: 10, end: 20, cause: 0, root: 0 }] }],
-    });
-    const causes = [{ ...head.causes[0]!, name }];
-    return gapDetails({ ...head, causes }, data, 0, () => {}).textContent;
-  };
-  expect(said("slow rank")).toContain("held up by");
-  expect(said("transfer")).toContain("waited in the end for");
-});
