@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from bubblescope import Timeline
-from bubblescope.analysis.arrivals import arrivals
+from bubblescope.analysis.arrivals import arrivals, kernels_waited
 from bubblescope.analysis.device_budget import Spent, budget, budget_of
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
@@ -411,3 +411,38 @@ def test_the_report_has_a_row_for_each_rank():
     assert "the latest 3 of 4 ranks" in " ".join(printed(device_section(budget(slow), 3)).split())
     assert "Collectives" not in printed(device_section(budget(run(*flat(met(40, 1)))), 12))
     assert Report.of(slow).devices is not None
+
+
+@pytest.mark.parametrize("ahead", [0, 3 * MS])
+def test_each_kernel_waited_until_the_last_of_its_collective_began(ahead):
+    made = met(30, 3, seed=4, late=1)
+    rows = shifted(made, 2, ahead)
+    found = kernels_waited(run(*rows))
+    assert found.height == 90
+    said = {(row["rank"], row["start_ns"]): row for row in found.to_dicts()}
+    for one in made:
+        last = one[1]["start_ns"]
+        for row in one:
+            start = row["start_ns"] + ahead * (row["rank"] == 2)
+            known = said[row["rank"], start]
+            assert known["awaited"] == 1
+            assert known["end_ns"] - known["start_ns"] == row["end_ns"] - row["start_ns"]
+            assert abs(known["waits_ns"] - (last - row["start_ns"])) <= known["off_ns"] < 10 * US
+
+
+def test_where_ranks_come_together_none_waits_and_none_is_named():
+    together = [
+        {"rank": rank, "start_ns": at * MS + rank, "end_ns": at * MS + 50 * US + 3 * rank}
+        for at in (1, 2, 4, 7, 9, 12, 15, 20, 22, 27)
+        for rank in range(3)
+    ]
+    group = (Group("tp", (0, 1, 2)),)
+    found = kernels_waited(run(*({**row, "group": "tp"} for row in together), groups=group))
+    assert found.height == 30
+    assert found["waits_ns"].sum() == 0
+    assert found["awaited"].null_count() == 30
+
+
+def test_of_collectives_that_are_not_matched_nothing_is_said():
+    lost = [row for at, one in enumerate(met(40, 3)) for row in one if (at, row["rank"]) != (20, 1)]
+    assert kernels_waited(run(*lost)).height == 0

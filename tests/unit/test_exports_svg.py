@@ -280,10 +280,11 @@ def test_chunks_have_letters_where_shades_would_not_do(kind, chunks):
     assert "chunks of the device's model" in text
 
 
-def test_kinds_of_one_colour_share_a_line_of_the_legend():
+def test_backwards_that_are_split_and_those_that_are_not_have_lines_of_their_own_in_the_legend():
     said = texts(lane(("backward", 0, 5), ("backward_input", 5, 9), ("forward_backward", 9, 12)))
-    assert said[-3:] == [
-        "Backward / Backward for inputs",
+    assert said[-4:] == [
+        "Backward",
+        "Backward for inputs",
         "Overlapped forward and backward",
         "Idle",
     ]

@@ -181,6 +181,18 @@ def test_gaps_lead_to_the_rank_that_made_everybody_wait():
     assert (length * (roots == slow)).sum() > 0.9 * length.sum()
 
 
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "interleaved-1f1b"])
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_gaps_for_a_slow_rank_lead_to_the_slow_task_and_not_to_where_its_chain_begins(name, stage):
+    fault = Fault(Cause.SLOW_RANK, slow={(1, stage): 1.5})
+    run = Job(generate(name, 4, 8), replicas=2, steps=3).play(fault)
+    gaps = explained(run).gaps.filter(cause=Cause.SLOW_RANK.value)
+    assert gaps.height > 20
+    roots = run.tasks[gaps["root"]]
+    assert roots["rank"].unique().to_list() == [4 + stage]
+    assert (roots["start_ns"] < gaps["end_ns"]).all()
+
+
 def test_a_gap_names_the_task_after_it_and_a_late_launch_is_its_own_root():
     made = Job(generate("1f1b", 3, 6), replicas=1, steps=1)
     run = made.play(Fault(Cause.LAUNCH, late_ns={(0, 0, 4): 50_000_000}))

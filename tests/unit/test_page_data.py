@@ -560,3 +560,11 @@ def test_of_a_run_without_a_pipeline_ranks_and_steps_say_how_long_their_devices_
 def test_of_a_pipeline_bubble_rates_say_how_long_ranks_idled():
     head, _ = told(one_f_one_b())
     assert {one["idle"] for one in [*head["ranks"], *head["steps"]]} == {None}
+
+
+@pytest.mark.parametrize("run", [job(), job("zb-h1"), overlapped()], ids=["1f1b", "zb-h1", "pairs"])
+def test_kinds_that_are_shown_at_once_have_a_fill_of_their_own(run):
+    shown = set(run.tasks["kind"].cast(pl.String).unique())
+    kinds = [kind for kind in PageData.of(View.of(run)).told.kinds if kind.name in shown]
+    for fills in ([kind.fill for kind in kinds], [kind.dark.fill for kind in kinds]):
+        assert len(set(fills)) == len(fills)

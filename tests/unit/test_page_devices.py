@@ -15,6 +15,7 @@ from bubblescope.model import units
 from bubblescope.model.budget import BUSY, IDLE
 from bubblescope.render.html.data import PageData
 from bubblescope.sources import load
+from communicating import communicating
 from device_exports import kineto
 from device_maker import Mode, make
 from synthetic import one_f_one_b
@@ -75,3 +76,13 @@ def test_what_time_is_lost_to_is_what_the_terminal_prints(path, devices, monkeyp
 
 def test_where_no_trace_tells_there_is_nothing():
     assert PageData.of(View.of(one_f_one_b())).told.devices is None
+
+
+def test_a_pipeline_has_its_devices_too():
+    run = communicating(one_f_one_b())
+    view = View.of(run)
+    told = PageData.of(view).told
+    assert view.devices is None
+    assert all(rank.idle is None for rank in told.ranks)
+    assert named(told.devices, told.devices.overall) == sums(run.budget)
+    assert len(told.devices.ranks) == run.ranks.height

@@ -143,6 +143,27 @@ def test_kinds_of_compute_look_different(on, seen):
         assert distance(one, other, seen) > 9
 
 
+@vision
+@ground
+def test_backwards_that_are_split_look_different_from_those_that_are_not(on, seen):
+    _, idle, at = GROUNDS[on]
+    shown = [Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT]
+    fills = palette.colours_beside([kind.value for kind in shown], dark=at == 2)
+    for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_WEIGHT, Kind.RECOMPUTE, Kind.OPTIMIZER):
+        assert distance(fills[Kind.BACKWARD_INPUT], fills[kind], seen) > 18
+    assert contrast(fills[Kind.BACKWARD_INPUT], fills[Kind.BACKWARD]) > 2  # in print
+    assert contrast(fills[Kind.BACKWARD_INPUT], idle, seen) > 3
+
+
+@ground
+def test_without_fused_backwards_those_of_inputs_are_as_strong(on):
+    fills, _, at = GROUNDS[on]
+    alone = palette.colours_beside(["backward_input", "backward_weight"], dark=at == 2)
+    assert alone == fills
+    beside = palette.colours_beside(["forward_backward", "backward_input"], dark=at == 2)
+    assert {kind for kind in Kind if beside[kind] != fills[kind]} == {Kind.BACKWARD_INPUT}
+
+
 @ground
 def test_transfers_never_outshine_compute(on):
     fills, idle, _ = GROUNDS[on]

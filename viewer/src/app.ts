@@ -33,6 +33,7 @@ import { WhatIfs } from "./whatif";
 import { whatIfTab } from "./whatif_tab";
 import { idleSaid } from "./why";
 import { t } from "./words";
+import { firstWaiting } from "./waits";
 
 export class App {
   readonly view: View;
@@ -330,6 +331,7 @@ export class App {
       query: state.query,
       pair: this.alignment?.pair ?? null,
       lanes: state.arranged.extras,
+      waiting: this.plain.codes[firstWaiting(this.data.tasks)],
     };
     this.legend.replaceChildren(...legend(head, told, (query) => void this.finding.find(query)));
     this.toolbar.sync(state);

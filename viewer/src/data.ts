@@ -85,6 +85,9 @@ export interface Tasks extends Spans, Part {
   computing?: Numbers; // how long the device did, ns
   communicating?: Numbers; // and did not compute
   copying?: Numbers; // and did neither
+  waited?: Numbers; // how long a collective did until its last rank came, ns; -1 where that is not known
+  awaited?: Numbers; // the last rank, by index; -1 where none alone was
+  off?: Numbers; // by how much clocks may be off there, ns
   certainty?: Numbers; // that it is what it was inferred to be, in per cent; -1 where the trace states it
   counterpart?: Numbers; // how many rows further the same task of another run is; 0 if it has none
   change?: Numbers; // where not all rows are here: by how much it is longer in B, ns

@@ -1,6 +1,6 @@
 // What devices spent their time on: of each rank and step, and what they lost time to, as `bubblescope report` says it.
 
-import type { Data, Devices, Head, KernelUse } from "./data";
+import { ofDevices, type Data, type Devices, type Head, type KernelUse, type Rank } from "./data";
 import { button, element, swatch, withCommands, type Fact } from "./dom";
 import type { Range } from "./state";
 import { duration, percent } from "./units";
@@ -8,6 +8,8 @@ import { nameOf, t } from "./words";
 
 const MOST_ROWS = 48; // ranks or steps that a table has
 const IDLE = "idle" as const; // what all classes of idle time together are called
+const COMMUNICATION = 1; // which of the uses that is
+const WAITING = "of it waiting for later ranks" as const;
 const LEAST = 0.001; // share of the time below which nothing is spoken of
 
 const sum = (times: readonly number[]): number => times.reduce((all, time) => all + time, 0);
@@ -34,15 +36,18 @@ export interface Spent {
   time: number;
   share: number;
   use?: KernelUse; // what is busy with it
+  part?: true; // of what stands before it, at least
 }
 
 /** What a step is spent on: each use, all that is idle, and its classes, most first; without what is hardly any. */
-export function stepTimes({ uses, idle, step }: Devices): { all: Spent[]; idle: Spent[] } {
+export function stepTimes({ uses, idle, step, ranks, waits }: Devices): { all: Spent[]; idle: Spent[] } {
   const whole = sum(step) || 1;
   const rest = step.slice(uses.length);
   const spent = (name: string, time: number): Spent => ({ name, time, share: time / whole });
   const worth = ({ share }: Spent): boolean => share >= LEAST;
   const all = [...uses.map((use, at) => ({ ...spent(use.name, step[at]!), use })), spent(IDLE, sum(rest))];
+  const waiting = sum(waits.map((rank) => rank.waits)) / Math.max(1, ranks.length);
+  all.splice(COMMUNICATION + 1, 0, { ...spent(WAITING, waiting * whole), part: true });
   const classes = idle.map((name, at) => spent(name, rest[at]!)).sort((one, other) => other.time - one.time);
   return { all: all.filter(worth), idle: classes.filter(worth) };
 }
@@ -70,16 +75,51 @@ export function spentByDevices(
       note: (_, times) => mostlyIdle(devices, times),
       show: (rank) => go(rank, null),
     }),
-    ...listed(devices, devices.steps, {
+    ...(ofDevices({ ranks }) ? stepsOf() : []),
+    ...cameLate(devices, ranks, (rank) => go(rank, null)),
+    ...lost(devices),
+  ];
+
+  function stepsOf(): Part[] {
+    return listed(devices!, devices!.steps, {
       title: t("Steps of devices"),
       hint: t("from its start to the next one's, in %"),
       heads: [t("step"), ""],
       name: (step) => String(steps[step]!.step),
       note: lengthOf,
       show: (step) => go(null, step),
-    }),
-    ...lost(devices),
-  ];
+    });
+  }
+}
+
+/** Who waits for whom in collectives: the latest ranks where they are many. */
+function cameLate({ waits }: Devices, ranks: Rank[], show: (rank: number) => void): Part[] {
+  if (!waits.length) return [];
+  const latest = [...waits].sort((one, other) => other.late - one.late).slice(0, MOST_ROWS);
+  const rows = latest
+    .sort((one, other) => one.rank - other.rank)
+    .map((one) => {
+      const name = button(String(ranks[one.rank]!.rank), t("show it"), () => show(one.rank));
+      const numbers = [one.collectives, one.last, (100 * one.waits).toFixed(1), (100 * one.late).toFixed(1)];
+      return element(
+        "tr",
+        {},
+        element("th", { scope: "row" }, name),
+        ...numbers.map((number) => element("td", { class: "number" }, String(number))),
+      );
+    });
+  const heads = [t("collectives"), t("last in"), t("waits"), t("late")];
+  const head = element(
+    "tr",
+    {},
+    element("th", { scope: "col" }, t("rank")),
+    ...heads.map((name) => element("th", { scope: "col", class: "number" }, name)),
+  );
+  const hint = [t("waiting for others, and coming later than half of the ranks, at least, in %")];
+  if (latest.length < waits.length)
+    hint.push(t("the latest {shown} of {count}", { shown: latest.length, count: waits.length }));
+  const table = element("table", { class: "budget" }, element("thead", {}, head), element("tbody", {}, ...rows));
+  return [[t("Collectives"), hint.join(" · "), table]];
 }
 
 /** What a table of ranks or steps says, each by its index. */

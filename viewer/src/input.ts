@@ -9,6 +9,7 @@ import { long } from "./label";
 import { changeText } from "./difference";
 import { mixedTooltip } from "./mixed";
 import { foldTooltip, UNFOLD_RIGHT } from "./titles";
+import { waitingSaid } from "./waits";
 import { gapTooltip } from "./why";
 import { t } from "./words";
 
@@ -190,7 +191,10 @@ function lanes(app: App): void {
 
   function said({ what, index }: Item): string {
     const { head, data } = app;
-    if (what === "task") return long(head, data.tasks, index) + changeText(data.tasks, index);
+    if (what === "task") {
+      const text = long(head, data.tasks, index) + changeText(data.tasks, index);
+      return [text, waitingSaid(head, data, index)].filter(Boolean).join("\n");
+    }
     return what === "gap" ? gapTooltip(head, data, index) : kernelTooltip(head, data, index);
   }
 

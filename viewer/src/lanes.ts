@@ -9,6 +9,7 @@ import { hatch, type Hatch } from "./pattern";
 import { blend, packed, type Raster } from "./raster";
 import type { Unrecorded } from "./schema";
 import type { Theme } from "./theme";
+import { halves, waitingFill } from "./waits";
 
 const LINED = 5; // CSS pixels of height from which there are lines along blocks, and stripes in phases
 const APART = 1; // CSS pixels between blocks and the band below them
@@ -71,7 +72,7 @@ export class LanePainter {
     const { line, other, ground, idle, marks } = this.lines;
     const layers = this.layers!;
     const pale = look.pale && (place.row.lane === "ideal" || place.row.lane === "whatif");
-    const { upper, lower, inks } = pale ? layers.pale : layers.plain;
+    const { upper, lower, waiting, inks } = pale ? layers.pale : layers.plain;
     const height = heightOfBlocks(place, look);
     const gaps = look.causes ? place.gaps : undefined;
     ground.fill(packed(pale ? veiled(theme.idle, theme) : theme.idle), stretch.from, stretch.to);
@@ -80,9 +81,9 @@ export class LanePainter {
     if (look.phases && place.row.lane === "compute") this.phases(at, data, place.row.rank);
     if (place.row.lane === "compute") this.unrecorded(at, place.row.rank);
     // A pair that overlaps has its second task in its lower half.
-    const halves = upper === lower ? [upper] : [upper, lower];
-    const rowsOf = (half: number): Stretch => raster.rows(y + (half * height) / halves.length, height / halves.length);
-    halves.forEach((layer, half) => {
+    const parts = upper === lower ? [upper] : [upper, lower];
+    const rowsOf = (half: number): Stretch => raster.rows(y + (half * height) / parts.length, height / parts.length);
+    parts.forEach((layer, half) => {
       const rows = rowsOf(half);
       line.set(ground);
       if (gaps && scheme.wholeGaps) {
@@ -90,12 +91,13 @@ export class LanePainter {
         layers.gaps.mix(gaps, grid, stretch, ground, line, idle);
       }
       layer.mix(place.row, grid, stretch, ground, line, marks[half]);
+      waiting?.mix(place.row, grid, stretch, ground, line, marks[half]);
       if (height < LINED) return raster.fill(rows, line, stretch);
       other.set(line);
       if (gaps && scheme.wholeGaps) this.showThrough(at, rows, layers.gapInks);
       else this.stripe(at, rows, packed(theme.line));
     });
-    if (height >= LINED) halves.forEach((_, half) => this.box(at, rowsOf(half), inks, half));
+    if (height >= LINED) parts.forEach((_, half) => this.box(at, rowsOf(half), inks, half));
     if (gaps && height < place.height) {
       ground.fill(packed(theme.idle), stretch.from, stretch.to);
       line.set(ground);
@@ -193,9 +195,18 @@ type Layers = ReturnType<typeof layersOf>;
 function layersOf({ causes }: Head, { tasks, gaps }: Data, { scheme, theme, figure, foundGaps }: Look) {
   const { fills, edges, codes, below } = scheme;
   const blocks = (tint: (colour: string) => string) => {
-    const inks = inksOf(fills.map(tint), (figure ? fills : edges).map(tint), figure ? null : theme.idle);
-    const upper = new Layer(tasks, codes, inks);
-    return { inks, upper, lower: below === codes ? upper : new Layer(tasks, below, inks) };
+    const lines = (figure ? fills : edges).map(tint);
+    const inksOn = (those: string[]) => inksOf(those.map(tint), lines, figure ? null : theme.idle);
+    const inks = inksOn(fills);
+    const parts = halves(tasks);
+    const running = parts?.together ?? tasks;
+    const upper = new Layer(running, codes, inks);
+    return {
+      inks,
+      upper,
+      lower: below === codes ? upper : new Layer(running, below, inks),
+      waiting: parts && new Layer(parts.waiting, codes, inksOn(fills.map((fill) => waitingFill(fill, theme)))),
+    };
   };
   const own = causes.map(({ fill, dark }) => (theme.dark ? dark : fill));
   const colours = [...own, ...own.map((fill) => pale(fill, theme.idle))];

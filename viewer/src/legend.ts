@@ -12,6 +12,7 @@ import { contrast } from "./light";
 import { patternImage } from "./pattern";
 import { causeSwatch } from "./why";
 import { brief, percent } from "./units";
+import { waitingFill } from "./waits";
 import { nameOf, t } from "./words";
 
 /** What of the page the legend speaks of. */
@@ -25,6 +26,7 @@ export interface Told {
   query: string; // what is searched for
   lanes?: ReadonlySet<string>; // beside those of the device's computing
   pair?: Pair | null; // of two runs, the steps that begin at once
+  waiting?: number | undefined; // the code of a block that waits for the last rank, if any is known to
 }
 
 /** @param find searches for something, or with "" for nothing */
@@ -33,7 +35,7 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
   if (head.against) made.unshift(rowFacts(head.against, told.pair ?? null));
   const known = head.causes.filter(({ share }) => share > 0);
   if (told.causes && known.length) made.push(causes(head, told, find));
-  if (told.byKind && ofDevices(head) && head.devices) made.push(...devices(head.devices));
+  if (told.byKind && head.devices) made.push(...devices(head.devices));
   const grounds = told.phases && head.columns.phases[0]?.length;
   const rest: HTMLElement[] = [entry(edged(told.theme.idle), t("idle"))];
   if (grounds)
@@ -41,6 +43,8 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
       entry(striped("warm-up", told.theme.warm, told.theme), t("warm-up")),
       entry(striped("cool-down", told.theme.cool, told.theme), t("cool-down")),
     );
+  if (told.waiting !== undefined)
+    rest.push(entry(waitingOf(told.waiting, told), t("collective, waiting for the last rank")));
   if (head.unrecorded.length)
     rest.push(entry(striped("unrecorded", told.theme.page, told.theme), t("not recorded: between two captures")));
   if (told.kernels && head.kernels)
@@ -85,9 +89,12 @@ function kinds(head: Head, told: Told, find: (query: string) => void): HTMLEleme
 /** What devices spend a step on, busy or idle, and why they idle: tasks do not tell. */
 function devices(known: Devices): HTMLElement[] {
   const { all, idle } = stepTimes(known);
-  const row = ({ name, time, share, use }: Spent): HTMLElement => {
-    const made = entry(use ? swatch(use.fill, use.dark.fill) : edged("transparent"), nameOf(name));
-    made.append(element("b", {}, brief(time)), element("b", {}, percent(share)));
+  const row = ({ name, time, share, use, part }: Spent): HTMLElement => {
+    const mark = use ? swatch(use.fill, use.dark.fill) : edged("transparent");
+    const made = entry(mark, nameOf(name));
+    made.classList.toggle("part", part === true);
+    const least = part ? "≥ " : "";
+    made.append(element("b", {}, least + brief(time)), element("b", {}, least + percent(share)));
     return made;
   };
   const made = [section(t("Devices"), t("a step, per rank"), all.map(row))];
@@ -156,6 +163,15 @@ function blockOf(fill: string, { scheme, theme }: Told): HTMLElement {
   const made = swatch(fill);
   const edge = scheme.edges[scheme.fills.indexOf(fill)];
   if (edge && contrast(fill, theme.idle) < LEAST_CONTRAST) made.style.boxShadow = `inset 0 0 0 1px ${edge}`;
+  return made;
+}
+
+/** A block that waits, and then goes on with all ranks together. */
+function waitingOf(code: number, told: Told): HTMLElement {
+  const { scheme, theme } = told;
+  const [fill, edge] = [scheme.fills[code]!, scheme.edges[code]!];
+  const made = blockOf(fill, told);
+  made.style.background = `linear-gradient(90deg, ${waitingFill(fill, theme)} 55%, ${edge} 55% 63%, ${fill} 63%)`;
   return made;
 }
 

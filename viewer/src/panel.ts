@@ -10,6 +10,7 @@ import { named, whose } from "./label";
 import { strip } from "./strip";
 import { duration, exact } from "./units";
 import type { Inside } from "./schema";
+import { waitingSaid } from "./waits";
 import { nameOf, t } from "./words";
 
 const NAME = 120; // letters of a task's name over its details
@@ -79,6 +80,7 @@ export function details(
   const facts: Fact[] = [
     [t("run"), head.against ? (other ? "B" : "A") : null],
     [t("duration"), `${duration(length)} (${exact(length)})`],
+    [t("waiting"), waitingSaid(head, data, index) || null],
     [t("certainty"), inferred(head, data.tasks, index)],
     ...(head.against && (other || row.lane === "compute") ? counterpartFacts(data.tasks, index, go, goFar) : []),
     [t("usual here"), other ? null : usual(head, data, index)],

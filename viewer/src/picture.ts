@@ -16,6 +16,7 @@ import type { Theme } from "./theme";
 import { gutterOf, overlayRate, TWO_LINES } from "./titles";
 import { fixed, percent } from "./units";
 import type { View } from "./view";
+import { halves, waitingFill } from "./waits";
 import { t } from "./words";
 
 const SVG_GUTTER = 150;
@@ -51,7 +52,7 @@ export function png(
 ): Promise<Blob> {
   const places = causes ? within(plan.places, top, top + height) : [];
   const told = causeBands(head, data, places, view, 0, 0, theme);
-  const entries = entriesOf(head, scheme, theme, told.causes, plan.kernels.length > 0);
+  const entries = entriesOf(head, data, scheme, theme, told.causes, plan.kernels.length > 0);
   const [{ width }] = canvases as [HTMLCanvasElement];
   const legend = pixels(entries, width, devicePixelRatio, left || TOP, theme);
   return joined([...canvases, legend], theme);
@@ -95,7 +96,10 @@ export function svg(
   const parts: SVGElement[] = [];
   const line = new Uint32Array(Math.round(view.width));
   const grid = gridOf(view, 1);
-  const blocks = new Layer(tasks, scheme.codes, plain(scheme.fills));
+  const split = halves(tasks);
+  const waiting = scheme.fills.map((fill) => waitingFill(fill, theme));
+  const blocks = [new Layer(split?.together ?? tasks, scheme.codes, plain(scheme.fills))];
+  if (split) blocks.push(new Layer(split.waiting, scheme.codes, plain(waiting)));
 
   for (const { row, top: at, height: whole, band } of places) {
     const tall = whole - (causes ? band : 0);
@@ -105,9 +109,9 @@ export function svg(
     const group = shape("g", pale ? { opacity: VEIL } : {});
     const first = firstEndingAfter(tasks.end, row.from, row.to, view.start);
     const last = firstEndingAfter(tasks.start, first, row.to, view.end);
-    const halves = scheme.below !== scheme.codes;
+    const paired = scheme.below !== scheme.codes;
     if ((last - first) * LEAST_BLOCK > view.width) mixed(group, blocks, row, y, tall);
-    else for (let task = first; task < last; task++) block(group, task, y, tall, halves && tasks.pair[task]! >= 0);
+    else for (let task = first; task < last; task++) block(group, task, y, tall, paired && tasks.pair[task]! >= 0);
     parts.push(group);
   }
   const uses = (head.kernels?.uses ?? []).map((use) => (theme.dark ? use.dark.fill : use.fill));
@@ -156,7 +160,7 @@ export function svg(
     );
   }
   parts.push(told.bands);
-  const entries = entriesOf(head, scheme, theme, told.causes, plan.kernels.length > 0);
+  const entries = entriesOf(head, data, scheme, theme, told.causes, plan.kernels.length > 0);
   const legend = shapes(entries, left, bottom + above + 12, view.width, theme);
   parts.push(legend.made);
   const end = bottom + above + 12 + legend.height + 6;
@@ -182,7 +186,9 @@ export function svg(
     const to = Math.min(view.width, view.x(tasks.end[task]!));
     if (to <= from) return;
     const upper = pair ? tall / 2 : tall;
-    filled(group, scheme.codes[task]!, left + from, y, to - from, upper);
+    const came = split ? Math.min(to, Math.max(from, view.x(split.together.start[task]!))) : from;
+    if (came > from) filled(group, scheme.codes[task]!, left + from, y, came - from, upper, waiting);
+    if (to > came) filled(group, scheme.codes[task]!, left + came, y, to - came, upper);
     if (pair) filled(group, scheme.below[task]!, left + from, y + upper, to - from, upper);
     const text = figure ? String(tasks.microbatch[task]! < 0 ? "" : tasks.microbatch[task]) : short(head, tasks, task);
     if (tall < 12 || text === "" || text.length * 6.8 + 3 > to - from) return;
@@ -191,9 +197,17 @@ export function svg(
   }
 
   /** A block, told from the one before it by a line at its start, and from the ground by one all around. */
-  function filled(group: SVGElement, code: number, x: number, y: number, wide: number, tall: number): void {
+  function filled(
+    group: SVGElement,
+    code: number,
+    x: number,
+    y: number,
+    wide: number,
+    tall: number,
+    fills = scheme.fills,
+  ): void {
     const edge = wide < LEAST_EDGED ? null : edgeOf(scheme, code, theme);
-    group.append(rect(x, y, wide, tall, scheme.fills[code]!, figure ? "#000000" : edge));
+    group.append(rect(x, y, wide, tall, fills[code]!, figure ? "#000000" : edge));
     if (!figure && edge === null && wide >= LEAST_EDGED)
       group.append(shape("path", { d: `M${fixed(x + 0.5)} ${fixed(y)}v${fixed(tall)}`, stroke: scheme.edges[code]! }));
   }
@@ -219,7 +233,7 @@ export function svg(
     group.append(rect(left, y, view.width, tall, theme.idle));
     const first = firstEndingAfter(kernels.end, row.from, row.to, view.start);
     const last = firstEndingAfter(kernels.start, first, row.to, view.end);
-    if ((last - first) * LEAST_BLOCK > view.width) mixed(group, streams, row, y, tall);
+    if ((last - first) * LEAST_BLOCK > view.width) mixed(group, [streams], row, y, tall);
     else {
       for (let kernel = first; kernel < last; kernel++) {
         const [from, to] = [
@@ -233,10 +247,10 @@ export function svg(
   }
 
   /** Blocks finer than pixels, as on the screen: each pixel the mean of what is in it. */
-  function mixed(group: SVGElement, layer: Layer, row: Extent, y: number, tall: number): void {
+  function mixed(group: SVGElement, layers: Layer[], row: Extent, y: number, tall: number): void {
     const ground = new Uint32Array(line.length).fill(packed(theme.idle));
     line.set(ground);
-    layer.mix(row, grid, { from: 0, to: line.length }, ground, line);
+    for (const layer of layers) layer.mix(row, grid, { from: 0, to: line.length }, ground, line);
     for (let from = 0; from < line.length;) {
       let to = from + 1;
       while (to < line.length && line[to] === line[from]) to++;

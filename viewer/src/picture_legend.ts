@@ -2,11 +2,12 @@
 
 import { LEAST_CONTRAST } from "./area";
 import type { Scheme } from "./colour";
-import type { Cause, Head, Pattern } from "./data";
+import type { Cause, Data, Head, Pattern } from "./data";
 import { shape } from "./dom";
 import { contrast } from "./light";
 import { inked, PERIOD } from "./pattern";
 import type { Theme } from "./theme";
+import { firstWaiting, waitingFill } from "./waits";
 import { nameOf, t } from "./words";
 
 const SIDE = 11; // pixels of a swatch
@@ -25,11 +26,22 @@ export interface Entry {
 }
 
 /** What a picture shows: blocks, causes and kernels. @param causes those that are in it */
-export function entriesOf(head: Head, scheme: Scheme, theme: Theme, causes: Cause[], kernels: boolean): Entry[] {
-  const blocks = scheme.legend.map(([fill, text]): Entry => {
-    const edge = edgeOf(scheme, scheme.fills.indexOf(fill), theme);
+export function entriesOf(
+  head: Head,
+  { tasks }: Data,
+  scheme: Scheme,
+  theme: Theme,
+  causes: Cause[],
+  kernels: boolean,
+): Entry[] {
+  const entry = (code: number, fill: string, text: string): Entry => {
+    const edge = edgeOf(scheme, code, theme);
     return { fill, text, ...(edge === null ? {} : { edge }) };
-  });
+  };
+  const blocks = scheme.legend.map(([fill, text]) => entry(scheme.fills.indexOf(fill), fill, text));
+  const waiting = scheme.codes[firstWaiting(tasks)];
+  if (waiting !== undefined)
+    blocks.push(entry(waiting, waitingFill(scheme.fills[waiting]!, theme), t("collective, waiting for the last rank")));
   const told = causes.map((cause): Entry => ({
     fill: fillOf(cause, theme),
     text: nameOf(cause.name),

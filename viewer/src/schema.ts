@@ -280,6 +280,19 @@ export interface Loss {
   share: number;
 }
 
+/** How a rank, given by its place, came to collectives whose kernels could be matched. */
+export interface RankWaits {
+  rank: number;
+  /** In how many of them it took part. */
+  collectives: number;
+  /** In how many it alone came last. */
+  last: number;
+  /** How long it waited for others while nothing computed, at least, as a share of its time. */
+  waits: number;
+  /** How much later than half of the ranks it came, at least, likewise. */
+  late: number;
+}
+
 /** What every nanosecond of the devices was spent on. Times are lists: of what devices were busy with, in the order of `uses`, and then of the classes of idle time, in the order of `idle`. */
 export interface Devices {
   /** What devices were busy with; what runs first of them names the time. */
@@ -300,6 +313,8 @@ export interface Devices {
   losses: Loss[];
   /** Sentences: of which time the traces do not tell what it was spent on. */
   untold: string[];
+  /** Who waits for whom in collectives; empty where hardly anybody does, or it is not known. */
+  waits: RankWaits[];
 }
 
 /** What tells tasks that no name states. */

@@ -17,6 +17,7 @@ const DEVICES: Devices = {
   open: [0],
   losses: [{ name: WHY[0]!, detail: "aten::mm", time: 100, share: 0.1 }],
   untold: ["it is not known; `--nvtx` would tell"],
+  waits: [],
 };
 const STEP = { step: 7, start: 0, end: 100, phase: 90, makespan: null, error: null, idle: 0.5 };
 const RUN: Run = {
@@ -91,4 +92,27 @@ test("of a stretch what devices did in whole tasks is told, where that is known 
   ]);
   expect(said(0, 30, [0, 2])!.slice(0, 2)).toEqual(["tasks: 3", "compute: 22 ns · 55.00 %"]);
   expect(said(5, 25, [0])).toBeUndefined();
+});
+
+test("where ranks wait for each other in collectives, the legend says how long at least, and the summary who", () => {
+  const waits = [
+    { rank: 0, collectives: 9, last: 1, waits: 0.06, late: 0.001 },
+    { rank: 2, collectives: 9, last: 7, waits: 0, late: 0.2 },
+  ];
+  const { head, data } = made({ ...RUN, head: { ...RUN.head, devices: { ...DEVICES, waits } } });
+  const told = { theme: THEME, byKind: true, causes: false, phases: false, kernels: false, query: "" };
+  const parts = legend(head, { ...told, scheme: scheme("kind", head, data, false) }, () => {});
+  const said = parts.flatMap((part) => (/^Devicesa step/.test(part.textContent) ? texts(part, ".entry") : []));
+  expect(said[2]).toBe("of it waiting for later ranks≥ 2.00 ms≥ 2.00 %");
+  const part = spentByDevices(head, () => {}).find(([title]) => title === "Collectives")!;
+  expect(texts(part[2]!, "tbody tr")).toEqual(["0916.00.1", "2970.020.0"]);
+});
+
+test("a run that is a pipeline has its devices too, but no steps of theirs", () => {
+  const { head, data } = made({ ...RUN, ranks: [{}, {}, {}] });
+  const titles = spentByDevices(head, () => {}).map(([title]) => title);
+  expect(titles).toEqual(["Devices", "Where devices lose time"]);
+  const told = { theme: THEME, byKind: true, causes: false, phases: false, kernels: false, query: "" };
+  const parts = legend(head, { ...told, scheme: scheme("kind", head, data, false) }, () => {});
+  expect(parts.map((part) => texts(part, "h2")[0]).join(" ")).toContain("Devices");
 });

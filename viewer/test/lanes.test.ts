@@ -5,6 +5,7 @@ import { LanePainter, type Look } from "../src/lanes";
 import { legend } from "../src/legend";
 import { packed, Raster } from "../src/raster";
 import type { Unrecorded } from "../src/schema";
+import { waitingFill } from "../src/waits";
 import { CAUSES, made, THEME, type Run } from "./made";
 
 /** The pixels of a lane of the first rank, 24 for every 10 ns each, from top to bottom. */
@@ -50,6 +51,22 @@ test("time that was not recorded is no idle time: its ground is another, with st
   for (const x of [16, 20, 23]) expect(new Set(at(x))).toEqual(new Set([idle]));
   for (let x = 8; x < 16; x++) expect(new Set(at(x))).toEqual(new Set([page, stripe]));
   for (const x of [1, 6]) expect(at(x)).not.toContain(page);
+});
+
+test("a block that waited is fainter until the last rank came, also by the mean of a pixel", () => {
+  const [fill, ground] = ["#b07aa1", packed(THEME.idle)];
+  const faint = packed(waitingFill(fill, THEME));
+  const row = (waited?: number): number[] => {
+    const task = { kind: "send", start: 0, end: 160, ...(waited === undefined ? {} : { waited }) };
+    const pixels = painted({ rows: [{ rank: 0, lane: "comm", tasks: [task] }] }, 1);
+    return [...pixels];
+  };
+  const [not, half] = [row(), row(85)];
+  expect(new Set(not.slice(1, 15))).toEqual(new Set([packed(fill)]));
+  expect(new Set(half.slice(1, 7))).toEqual(new Set([faint]));
+  expect([faint, packed(fill)]).not.toContain(half[8]);
+  expect(new Set(half.slice(10, 15))).toEqual(new Set([packed(fill)]));
+  expect(new Set(half.slice(16))).toEqual(new Set([ground]));
 });
 
 test("of another rank it is not, and in a lane too low for stripes it has its ground", () => {

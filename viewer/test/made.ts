@@ -32,6 +32,9 @@ export interface Task {
   busy?: number;
   lead?: number;
   name?: string;
+  waited?: number;
+  awaited?: number;
+  off?: number;
 }
 
 export interface Gap {
@@ -220,6 +223,7 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
         pairChunk: column("pairChunk"),
         busy: column("busy"),
         lead: column("lead"),
+        ...(most("waited") < 0 ? {} : { waited: column("waited"), awaited: column("awaited"), off: column("off") }),
       },
       gaps: {
         start: Float64Array.from(stretches, ({ start }) => start),

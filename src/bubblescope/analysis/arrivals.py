@@ -17,7 +17,8 @@ import polars as pl
 from bubblescope.model.met_collectives import met
 
 if TYPE_CHECKING:
-    from bubblescope.model.met_collectives import Met
+    from bubblescope.model.arrays import Ints, Mask
+    from bubblescope.model.met_collectives import Kernels, Met
     from bubblescope.model.timeline import Timeline
 
 ARRIVAL_SCHEMA: Final[dict[str, pl.DataType]] = {
@@ -46,8 +47,25 @@ clock_ns: By how much its clock is ahead of that of its group's first rank, wher
 Clocks may be off by as much as the ends of a collective are apart, and those of most.
 """
 
+WAITS_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "waits_ns": pl.Int64(),
+    "awaited": pl.Int32(),
+    "off_ns": pl.Int64(),
+}
+"""Columns of what is known of each kernel of the collectives that could be matched.
+
+waits_ns: How long it ran before the last rank began; 0 where that is no more than clocks may be off.
+awaited: The rank that alone came last, by more than that; null if none did.
+off_ns: By how much clocks may be off.
+"""
+
 _OFF: Final = 0.95
 """Share of collectives whose ends are no further apart than clocks may be off."""
+
+_NOBODY: Final = -1
 
 
 def arrivals(timeline: Timeline) -> pl.DataFrame:
@@ -60,17 +78,68 @@ def arrivals(timeline: Timeline) -> pl.DataFrame:
     return _summed(pl.concat(found), "rank", "step")
 
 
+def kernels_waited(timeline: Timeline) -> pl.DataFrame:
+    """Return how long each kernel of the collectives in `met` waited, and for which rank.
+
+    Returns:
+        Frame with the columns of `WAITS_SCHEMA`; start_ns and end_ns are as in `Timeline.operations`.
+    """
+    return pl.concat([pl.DataFrame(schema=WAITS_SCHEMA), *map(_waits, met(timeline))])
+
+
+class Came(NamedTuple):
+    """When the ranks of collectives came.
+
+    Attributes:
+        order_ns: When the first rank began, the second one, and so on: m x k.
+        off_ns: By how much clocks may be off; k long.
+        waits_ns: How long kernels ran before the last rank began: m x k.
+        last: Whether a rank alone came last, by more than clocks may be off: m x k.
+    """
+
+    order_ns: Ints
+    off_ns: Ints
+    waits_ns: Ints
+    last: Mask
+
+    @classmethod
+    def of(cls, kernels: Kernels) -> Came:
+        """Compare when kernels of the same collectives begin and end: those of `Met.kernels`."""
+        start, end = kernels[:2]
+        apart = end.max(0) - end.min(0)
+        off = np.maximum(apart, np.quantile(apart, _OFF, method="higher"))
+        order = np.sort(start, axis=0)
+        waits = np.minimum(end - start, order[-1] - start)
+        return cls(order, off, waits, (start == order[-1]) & (order[-1] - order[-2] > off))
+
+
+def _waits(one: Met) -> pl.DataFrame:
+    """Return how long kernels of collectives waited, with the columns of `WAITS_SCHEMA`."""
+    came = Came.of(one.kernels)
+    start, end = (times + one.clock_ns[:, None] for times in one.kernels[:2])
+    last = np.where(came.last.any(0), one.ranks[came.last.argmax(0)], _NOBODY)
+    columns = {
+        "rank": one.ranks[:, None],
+        "start_ns": start,
+        "end_ns": end,
+        "waits_ns": np.where(came.waits_ns > came.off_ns, came.waits_ns, 0),
+        "awaited": last,
+        "off_ns": came.off_ns,
+    }
+    every = {name: np.broadcast_to(each, start.shape).ravel() for name, each in columns.items()}
+    frame = pl.DataFrame(every).cast(pl.Schema(WAITS_SCHEMA))
+    return frame.with_columns(pl.col("awaited").replace(_NOBODY, None))
+
+
 def _waiting(one: Met) -> pl.DataFrame:
     """Return who waited for whom in collectives, with the columns of `ARRIVAL_SCHEMA`."""
     start, end, exposed, _ = one.kernels
-    length, apart = end - start, end.max(0) - end.min(0)
-    off = np.maximum(apart, np.quantile(apart, _OFF, method="higher"))
-    order = np.sort(start, axis=0)
-    waits = np.minimum(length, order[-1] - start)
+    order, off, waits, last = Came.of(one.kernels)
+    length = end - start
     transfer = length - np.maximum(waits - off, 0)
     sums = {
         "collectives": np.ones_like(length),
-        "last": (start == order[-1]) & (order[-1] - order[-2] > off),
+        "last": last,
         "waits_ns": waits,
         "exposed_ns": exposed,
         "exposed_waits_ns": np.maximum(exposed - transfer, 0),

@@ -90,8 +90,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             None, each rank's stand below what was measured of it.
         reference: What that is, in words; None where `prediction` says it or nothing stands above.
         against: The other run, and what changed; None if the page shows one run.
-        devices: What its devices spent their time on, where the run is no pipeline and its traces tell:
-            it has no bubbles then, but idle devices.
+        budget: What its devices spent their time on; None where its traces do not tell.
     """
 
     timeline: Timeline
@@ -109,7 +108,15 @@ class View(msgspec.Struct, frozen=True, eq=False):
     above: str | None = None
     reference: Reference | None = None
     against: Against | None = None
-    devices: Budget | None = None
+    budget: Budget | None = None
+
+    @property
+    def devices(self) -> Budget | None:
+        """What its devices spent their time on, where the run is no pipeline.
+
+        It has no bubbles then, but idle devices.
+        """
+        return None if self.study.pipelined else self.budget
 
     @classmethod
     def of(
@@ -191,7 +198,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             above=above,
             reference=planned,
             against=other,
-            devices=None if known.pipelined else budget(timeline),
+            budget=budget(timeline),
         )
 
 

@@ -3,18 +3,22 @@
 What things mean is never told by hue alone. Forward, backward and idle time differ in luminance, three
 to one at least, also as people with any of the three kinds of colour blindness see them; so many
 luminances there are no more of, and what else is on a lane has a line of another luminance around it.
-The two halves of a split backward are one hue, strong and faint. Transfers stand out less than what
+The two halves of a split backward are one hue, strong and faint; where some backwards are split and
+others are not, all three are. Transfers stand out less than what
 computes. Causes of idle time have hues of their own, and patterns.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.model.budget import Use
 from bubblescope.model.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 COLOURS: Final[dict[Kind, str]] = {
     Kind.FORWARD: "#0d2d60",
@@ -53,6 +57,23 @@ DARK_COLOURS: Final[dict[Kind, str]] = {
     Kind.OTHER: "#5e6165",
 }
 """The same on a dark ground."""
+
+BESIDE_FUSED: Final = ("#784108", "#eba541")
+"""Fill of `BACKWARD_INPUT` on a light and on a dark ground, where fused backwards are shown too: of the
+hue of all backwards, and the farthest from the ground."""
+
+
+def colours_beside(shown: Collection[str], *, dark: bool = False) -> dict[Kind, str]:
+    """Return the fills of kinds where some of them are shown together.
+
+    Args:
+        shown: The kinds that are.
+        dark: Whether the ground is.
+    """
+    colours = DARK_COLOURS if dark else COLOURS
+    fused = {Kind.BACKWARD.value, Kind.FORWARD_BACKWARD.value} & set(shown)
+    return {**colours, Kind.BACKWARD_INPUT: BESIDE_FUSED[dark]} if fused else dict(colours)
+
 
 UNKNOWN_GROUND: Final[dict[Kind, str]] = {
     Kind.FORWARD: "#0072b2",
@@ -124,9 +145,6 @@ def _mixed(one: str, other: str, percent: int) -> str:
     channels = zip(_channels(one), _channels(other), strict=True)
     return f"#{bytes(round(a + (b - a) * percent / 100) for a, b in channels).hex()}"
 
-
-INK: Final[dict[Kind, str]] = {kind: ink_on(colour) for kind, colour in COLOURS.items()}
-"""Colour of text drawn on each fill, on a light ground."""
 
 USE_COLOURS: Final[dict[Use, str]] = {
     Use.COMPUTE: "#0f8f6c",

@@ -281,7 +281,8 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
 
         A frame with step, rank, start_ns, end_ns, cause, task (row in the timeline of the task before
         which it is; null if it is the last of the step) and root (row of the task on which all those
-        that were waited for waited in the end). Laid out when first asked for: it is large.
+        that were waited for waited in the end; where the cause is a slow rank, of the last task
+        before the gap that was slow and held it up). Laid out when first asked for: it is large.
         """
         return pl.concat(self.gaps_by_part())
 
@@ -309,7 +310,7 @@ def laid_out(replays: Replays) -> Iterator[pl.DataFrame]:
     """Yield the rows of `Ledger.gaps`, some steps at a time."""
     found = replays.counterfactuals
     for part, made in zip(found.parts(), replays.stretches, strict=True):
-        rows = _rows(part.run, _Items.of(part.run), made)
+        rows = _rows(part, _Items.of(part.run), made)
         yield laid_open(rows, found.between, found.run.pipelines)
 
 
@@ -501,9 +502,9 @@ def _stretches(causes: tuple[Cause, ...], given: Ints) -> _Stretches:
     return _Stretches(item.astype(np.int32), code[player], given[player, item])
 
 
-def _rows(run: MeasuredRun, items: _Items, made: _Stretches) -> pl.DataFrame:
+def _rows(part: Counterfactuals, items: _Items, made: _Stretches) -> pl.DataFrame:
     """Lay what each gap is made of one after the other, as rows of `Ledger.gaps`."""
-    count = len(run)
+    run, count = part.run, len(part.run)
     item, size = made.item, made.size_ns
     place = items.place[item]
     group = items.group[item]
@@ -517,6 +518,11 @@ def _rows(run: MeasuredRun, items: _Items, made: _Stretches) -> pl.DataFrame:
     roots = np.concatenate([_roots(run), _lasts(run)[run.step[last]]])
     # A gap after the last task is waiting for whoever is last.
     roots[count:] = roots[roots[count:]]
+    root = roots[place]
+    slow = _CAUSES.gather(made.cause) == Cause.SLOW_RANK.value
+    if slow.any():
+        rows = np.flatnonzero(slow.to_numpy())
+        root[rows] = _slow_tasks(part, roots)[place[rows]]
     task = np.append(run.task, np.int32(_NOBODY))[np.minimum(place, count)]
     return pl.DataFrame(
         {
@@ -526,7 +532,7 @@ def _rows(run: MeasuredRun, items: _Items, made: _Stretches) -> pl.DataFrame:
             "end_ns": opens + end,
             "cause": _CAUSES.gather(made.cause),
             "task": task,
-            "root": run.task[roots[place]],
+            "root": run.task[root],
         }
     ).with_columns(task=pl.when(pl.col("task") >= 0).then("task"))
 
@@ -579,6 +585,32 @@ def _roots(run: MeasuredRun) -> Ints:
         if (further == root).all():
             return root
         root = further
+
+
+def _slow_tasks(part: Counterfactuals, roots: Ints) -> Ints:
+    """Return for each gap the last task on the path to it that a slow rank ran; its root if none did.
+
+    The path goes back from what ended the gap: from a task that waited to the one that it waited for,
+    from one that did not to the one before it on its rank.
+
+    Args:
+        part: The run, of n tasks in g groups.
+        roots: Of its gaps, n + g long: before each task, and after the last of each group.
+    """
+    run, own = part.run, np.arange(len(part.run))
+    first = np.zeros(len(run), bool)
+    first[run.first[:-1]] = True
+    fed, waited = run.feeder != _NOBODY, run.as_measured.gap_ns > 0
+    before = np.where(waited, np.where(fed, run.feeder, own), np.where(first, own, own - 1))
+    slow = part.lengths.rank_ns > part.lengths.stage_ns
+    before = np.where(slow, own, before)
+    while ((further := before[before]) != before).any():
+        before = further
+    ends = np.concatenate(
+        [np.where(fed, run.feeder, own), _lasts(run)[run.step[run.first[1:] - 1]]]
+    )
+    found = before[ends]
+    return np.where(slow[found], found, roots)
 
 
 def _lasts(run: MeasuredRun) -> Ints:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
+from bubblescope.analysis.arrivals import kernels_waited
 from bubblescope.analysis.overview import Overview
 from bubblescope.model.decoders import prepared
 from bubblescope.model.plain_text import cut
@@ -23,6 +24,7 @@ from bubblescope.render.html.in_tasks import (
     communication_columns,
     groups_of,
     sums_in_tasks,
+    waits_in_tasks,
 )
 from bubblescope.render.html.kernels import NOT_ASKED, ROW, kernel_columns, kernels_of, no_kernels
 from bubblescope.render.html.packing import (
@@ -246,7 +248,7 @@ class Outline(NamedTuple):
             "unrecorded": unrecorded_of(overview.unrecorded, ranks, origin_ns),
         }
         known["devices"] = devices_of(
-            view.devices, ranks["rank"].to_list(), [step.step for step in known["steps"]]
+            view.budget, ranks["rank"].to_list(), [step.step for step in known["steps"]]
         )
         if counted.left_out:
             known["notes"].append(_thinned(counted))
@@ -284,6 +286,9 @@ class Outline(NamedTuple):
             tasks = tasks.with_columns(changes_of(tasks))
         if self.timeline.budget.height:
             tasks = tasks.with_columns(**sums_in_tasks(tasks, self.timeline.budget))
+            tasks = tasks.with_columns(
+                **waits_in_tasks(tasks, kernels_waited(self.timeline), self.ranks)
+            )
         moved = Communication.of(tasks, self.timeline.budget)
         could = self.answers.with_lanes(self.timeline, self.ranks, tasks)
         shown = pl.Series([one.task for one in self.verdict.remedies], dtype=pl.Int64)

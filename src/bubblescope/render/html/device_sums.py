@@ -9,7 +9,7 @@ from bubblescope.model.budget import BUSY, IDLE, Use
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html import schema
 from bubblescope.render.html.kernels import shown_use
-from bubblescope.render.text.device import losses, untold
+from bubblescope.render.text.device import losses, tells_of_waiting, untold
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -62,7 +62,25 @@ def devices_of(
             for one in losses(budget)[:_MOST]
         ],
         untold=untold(budget),
+        waits=_waits(budget, ranks),
     )
+
+
+def _waits(budget: Budget, ranks: Collection[int]) -> list[schema.RankWaits]:
+    """Return who waits for whom in collectives; nothing where hardly anybody does."""
+    if not tells_of_waiting(budget):
+        return []
+    places = {rank: place for place, rank in enumerate(ranks)}
+    return [
+        schema.RankWaits(
+            rank=places[row["rank"]],
+            collectives=row["collectives"],
+            last=row["last"],
+            waits=row["exposed_waits_ns"] / budget.stepped_ns,
+            late=row["late_ns"] / budget.stepped_ns,
+        )
+        for row in budget.arrivals.to_dicts()
+    ]
 
 
 def _times(spending: Spending, idle: Sequence[Use]) -> list[int]:

@@ -17,7 +17,7 @@ from bubblescope.model.kinds import Lane
 from bubblescope.model.plain_text import cut
 from bubblescope.names.group_roles import ROLES
 from bubblescope.render.html import schema
-from bubblescope.render.html.packing import SUMS
+from bubblescope.render.html.packing import SUMS, WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,6 +79,35 @@ def sums_in_tasks(tasks: pl.DataFrame, budget: pl.DataFrame) -> dict[str, pl.Ser
         for name, use in _SUMS.items():
             found[name][rank.at] = rank.sums(pl.col("use") == use.value)
     return {name: pl.Series(values) for name, values in found.items()}
+
+
+def waits_in_tasks(
+    tasks: pl.DataFrame, waits: pl.DataFrame, ranks: pl.DataFrame
+) -> dict[str, pl.Series]:
+    """Return how long collectives waited for whom, with the columns of `packing.WAITS`.
+
+    Args:
+        tasks: As `packing.arranged` returns them.
+        waits: As `bubblescope.analysis.arrivals.kernels_waited` returns them.
+        ranks: With rank and position.
+
+    Returns:
+        Nothing where it is known of none.
+    """
+    if not waits.height:
+        return {}
+    place = ["rank", "start_ns", "end_ns"]
+    positions = ranks.select(awaited="rank", position=pl.col("position").cast(pl.Int64))
+    known = waits.unique(place).join(positions, on="awaited", how="left")
+    beside = pl.col("task").is_not_null() & (pl.col("lane") == Lane.COMM.value)
+    own = tasks.select(*place, beside.alias("own")).with_row_index("at").filter("own")
+    found = own.join(known, on=place)
+    columns = dict.fromkeys(WAITS, pl.Series(dtype=pl.Int64))
+    for name, column in zip(WAITS, ("waits_ns", "position", "off_ns"), strict=True):
+        values = np.full(tasks.height, _UNKNOWN, np.int64)
+        values[found["at"].to_numpy()] = found[column].fill_null(_UNKNOWN).to_numpy()
+        columns[name] = pl.Series(values)
+    return columns
 
 
 class Communication(NamedTuple):

@@ -49,7 +49,11 @@ Number = Literal["microbatch", "chunk"]
 COUNTERPART: Final = "counterpart"
 """Column of where the same task of another run is."""
 
-_ABSENT: Final = {**dict.fromkeys(SUMS, _UNKNOWN), COUNTERPART: 0}
+WAITS: Final = ("waited", "awaited", "off")
+"""Columns of how long a collective waited for its last rank, which one that was by its position, and by
+how much clocks may be off, if it is known of any: ns, or -1."""
+
+_ABSENT: Final = {**dict.fromkeys((*SUMS, *WAITS), _UNKNOWN), COUNTERPART: 0}
 """What these columns hold of tasks of which nothing is known, as of what could have been."""
 
 CHANGE: Final = "change_ns"

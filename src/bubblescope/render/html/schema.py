@@ -66,18 +66,19 @@ TABLES: Final[dict[TableName, tuple[str, ...]]] = {
 
 OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
     "tasks": (
-        *("computing", "communicating", "copying", "certainty", "counterpart", "change"),
-        *("id", "merged"),
+        *("computing", "communicating", "copying", "waited", "awaited", "off"),
+        *("certainty", "counterpart", "change", "id", "merged"),
     ),
     "gaps": ("id", "root_id", "merged"),
     "kernels": ("id", "merged"),
 }
 """Columns that a table has only where they are known, or where the page holds a part of a run.
 
-`certainty` is the probability in per cent that a task is what it was inferred to be, -1 where the trace
-states it. `counterpart`, on a page of two runs, is how many rows further the same task of the other run
-is; 0 if it has none. `change`, where only a part of the rows is there, is by how many ns it is longer
-in B.
+`waited` is how long a collective did until its last rank came, 0 if that is no longer than clocks may
+be `off`, and `awaited` the place of that rank; all are -1 where they are not known. `certainty` is the
+probability in per cent that a task is what it was inferred to be, -1 where the trace states it.
+`counterpart`, on a page of two runs, is how many rows further the same task of the other run is; 0 if
+it has none. `change`, where only a part of the rows is there, is by how many ns it is longer in B.
 """
 
 
@@ -334,6 +335,23 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     share: float
 
 
+class RankWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """How a rank, given by its place, came to collectives whose kernels could be matched.
+
+    Attributes:
+        collectives: In how many of them it took part.
+        last: In how many it alone came last.
+        waits: How long it waited for others while nothing computed, at least, as a share of its time.
+        late: How much later than half of the ranks it came, at least, likewise.
+    """
+
+    rank: int
+    collectives: int
+    last: int
+    waits: float
+    late: float
+
+
 class Devices(msgspec.Struct, frozen=True, kw_only=True):
     """What every nanosecond of the devices was spent on.
 
@@ -350,6 +368,7 @@ class Devices(msgspec.Struct, frozen=True, kw_only=True):
         open: Steps, by index, whose end was not recorded.
         losses: What time is lost to, most first.
         untold: Sentences: of which time the traces do not tell what it was spent on.
+        waits: Who waits for whom in collectives; empty where hardly anybody does, or it is not known.
     """
 
     uses: list[KernelUse]
@@ -361,6 +380,7 @@ class Devices(msgspec.Struct, frozen=True, kw_only=True):
     open: list[int]
     losses: list[Loss]
     untold: list[str]
+    waits: list[RankWaits]
 
 
 class Inferred(msgspec.Struct, frozen=True, kw_only=True):

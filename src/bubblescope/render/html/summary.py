@@ -19,7 +19,7 @@ from bubblescope.model.provenance import INFERRED_PASSES
 from bubblescope.model.timing import on_host
 from bubblescope.render.html import schema
 from bubblescope.render.html.whatif_answers import idle_of, sentence
-from bubblescope.render.palette import CAUSE_LOOKS, COLOURS, DARK_COLOURS, ink_on, outline_of
+from bubblescope.render.palette import CAUSE_LOOKS, colours_beside, ink_on, outline_of
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.wording import counted, whose_times
 
@@ -66,6 +66,8 @@ def summary(view: View, overview: Overview, ranks: pl.DataFrame, origin_ns: int)
     off = _off(timeline)
     said = whose_times(timeline)
     spent = _spent(timeline)
+    shown = spent.keys() | _kinds_beside(view)
+    light, dark = (colours_beside(shown, dark=ground) for ground in (False, True))
     times = [] if said is None else [cut(said, _TEXT)]
     return {
         "origin": str(origin_ns),
@@ -73,8 +75,8 @@ def summary(view: View, overview: Overview, ranks: pl.DataFrame, origin_ns: int)
             schema.Kind(
                 name=kind.value,
                 short=SHORT[kind],
-                **shades(COLOURS[kind]),
-                dark=schema.Shades(**shades(DARK_COLOURS[kind])),
+                **shades(light[kind]),
+                dark=schema.Shades(**shades(dark[kind])),
                 spent=spent_ns,
                 beside=beside_ns,
             )
@@ -234,6 +236,12 @@ def _spent(timeline: Timeline) -> dict[str, tuple[int, int]]:
         beside_ns=length.filter(~computes).sum() // parts,
     )
     return {kind: (spent_ns, beside_ns) for kind, spent_ns, beside_ns in spent.iter_rows()}
+
+
+def _kinds_beside(view: View) -> set[str]:
+    """Return the kinds of what stands beside what was measured."""
+    kinds = (run.tasks["kind"].unique().cast(pl.String) for run in view.overlays.values())
+    return {kind for run in kinds for kind in run}
 
 
 def _causes(ledger: Ledger, view: View) -> list[schema.Cause]:

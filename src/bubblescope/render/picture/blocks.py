@@ -12,13 +12,14 @@ import polars as pl
 
 from bubblescope.model import intervals
 from bubblescope.render.layout import drawn_ns, duration_text, own_name, short_label, with_rows
-from bubblescope.render.palette import COLOURS, INK
+from bubblescope.render.palette import colours_beside, ink_on
 from bubblescope.render.picture.sampling import moments, running
 from bubblescope.render.picture.sheet import DIGIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bubblescope.model.kinds import Kind
     from bubblescope.render.picture.sheet import Frame
 
 _ROOM: Final = 3
@@ -57,12 +58,18 @@ class Finish(NamedTuple):
 def coloured(tasks: pl.DataFrame) -> pl.DataFrame:
     """Add what blocks are drawn with: `label`, `named` (it is the task's own name), `fill`, `ink`."""
     kind = pl.col("kind").cast(pl.String)
+    fills = fills_of(tasks)
     return tasks.with_columns(
         label=short_label(),
         named=own_name(),
-        fill=kind.replace_strict({kind.value: colour for kind, colour in COLOURS.items()}),
-        ink=kind.replace_strict({kind.value: colour for kind, colour in INK.items()}),
+        fill=kind.replace_strict({kind.value: fill for kind, fill in fills.items()}),
+        ink=kind.replace_strict({kind.value: ink_on(fill) for kind, fill in fills.items()}),
     )
+
+
+def fills_of(tasks: pl.DataFrame) -> dict[Kind, str]:
+    """Return the fill of each kind in a picture of some tasks."""
+    return colours_beside(tasks["kind"].cast(pl.String).unique().to_list())
 
 
 def type_size(tasks: pl.DataFrame, frame: Frame, sizes: tuple[float, float], spare: float) -> float:

@@ -9,10 +9,10 @@ import polars as pl
 
 from bubblescope.analysis.device_budget import headline
 from bubblescope.model import language, units
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import Lane
 from bubblescope.render.layout import ordered_ranks
-from bubblescope.render.palette import BUBBLE, COLOURS
-from bubblescope.render.picture.blocks import Finish, blocks, coloured, type_size
+from bubblescope.render.palette import BUBBLE
+from bubblescope.render.picture.blocks import Finish, blocks, coloured, fills_of, type_size
 from bubblescope.render.picture.cause_lines import lines
 from bubblescope.render.picture.guides import Entry, axis, legend, listed, step_labels
 from bubblescope.render.picture.sheet import (
@@ -111,11 +111,11 @@ def margins(pictured: Pictured, style: Style) -> tuple[float, float]:
 def _entries(tasks: pl.DataFrame, between: str) -> list[Entry]:
     """Return what the colours stand for; `between` is what is between tasks."""
     present = set(tasks["kind"].cast(pl.String).unique())
-    named: dict[str, list[str]] = {}
-    for kind in Kind:
-        if kind.value in present:
-            named.setdefault(COLOURS[kind], []).append(kind.value.replace("_", " "))
-    kinds = [Entry(listed(names), (colour,)) for colour, names in named.items()]
+    kinds = [
+        Entry(language.translated(kind.value.replace("_", " ")), (fill,))
+        for kind, fill in fills_of(tasks).items()
+        if kind.value in present
+    ]
     return [*kinds, Entry(language.translated(between), (BUBBLE,), "#cfcfcf")]
 
 

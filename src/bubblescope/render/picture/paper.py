@@ -9,9 +9,9 @@ import polars as pl
 
 from bubblescope.model import language, units
 from bubblescope.model.kinds import Kind
-from bubblescope.render.palette import BUBBLE, COLOURS
-from bubblescope.render.picture.blocks import Finish, blocks, coloured
-from bubblescope.render.picture.guides import Entry, legend, listed, step_labels
+from bubblescope.render.palette import BUBBLE
+from bubblescope.render.picture.blocks import Finish, blocks, coloured, fills_of
+from bubblescope.render.picture.guides import Entry, legend, step_labels
 from bubblescope.render.picture.order import pipeline_order
 from bubblescope.render.picture.sheet import (
     ALONE,
@@ -139,7 +139,7 @@ def _shaded(tasks: pl.DataFrame, chunks: int) -> pl.DataFrame:
     """Colour tasks by kind and chunk."""
     shades = {
         kind.value: [_lighter(colour, chunk, chunks) for chunk in range(chunks)]
-        for kind, colour in COLOURS.items()
+        for kind, colour in fills_of(tasks).items()
     }
     chunk = pl.col("chunk").fill_null(0).cast(pl.Int64)
     kind = pl.col("kind").cast(pl.String)
@@ -191,16 +191,15 @@ def _type_size(tasks: pl.DataFrame, frame: Frame) -> float:
 
 
 def _entries(tasks: pl.DataFrame, chunks: int) -> list[Entry]:
-    """Return the legend; kinds of one colour share a line."""
+    """Return the legend."""
     present = set(tasks["kind"].cast(pl.String).unique())
     chunked = set(tasks.filter(pl.col("chunk") > 0)["kind"].cast(pl.String).unique())
-    named: dict[tuple[str, ...], list[str]] = {}
-    for kind in Kind:
+    entries = []
+    for kind, fill in fills_of(tasks).items():
         if kind.value in present:
             shades = range(chunks if kind.value in chunked else 1)
-            colours = tuple(_lighter(COLOURS[kind], chunk, chunks) for chunk in shades)
-            named.setdefault(colours, []).append(_NAMES[kind])
-    entries = [Entry(listed(names), colours, _EDGE) for colours, names in named.items()]
+            colours = tuple(_lighter(fill, chunk, chunks) for chunk in shades)
+            entries.append(Entry(language.translated(_NAMES[kind]), colours, _EDGE))
     return [*entries, Entry(language.translated("Idle"), (BUBBLE,), _EDGE)]
 
 

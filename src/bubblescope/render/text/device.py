@@ -106,7 +106,7 @@ def _bar(parts: tuple[int, ...], whole: int) -> Text:
 def _collectives(budget: Budget, limit: int) -> RenderableType:
     """Return who waits for whom in collectives, if anybody does: those that come latest."""
     rows, time_ns = budget.arrivals, budget.stepped_ns
-    if not rows.height or rows["exposed_waits_ns"].max() < _WAITING * time_ns:  # type: ignore[operator]
+    if not tells_of_waiting(budget):
         return Group()
     table = table_of("rank", "collectives", "last in", "waits", "late")
     worst = rows.sort("late_ns", "rank", descending=[True, False]).head(limit).sort("rank")
@@ -120,6 +120,12 @@ def _collectives(budget: Budget, limit: int) -> RenderableType:
     if worst.height < rows.height:
         about = f"{about}; the latest {worst.height} of {rows.height} ranks"
     return titled("Collectives", Group(table, *_clocks(rows)), about)
+
+
+def tells_of_waiting(budget: Budget) -> bool:
+    """Say whether any rank waits in collectives for so long that it is worth a table."""
+    waits_ns: Any = budget.arrivals["exposed_waits_ns"].max()
+    return waits_ns is not None and bool(waits_ns >= _WAITING * budget.stepped_ns)
 
 
 def _clocks(arrivals: pl.DataFrame) -> list[Text]:

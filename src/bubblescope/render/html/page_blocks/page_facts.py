@@ -288,7 +288,7 @@ def _tell(
         communicating=[],
         groups=[],
         devices=devices_of(
-            view.devices, ranks["rank"].to_list(), [step.step for step in known["steps"]]
+            view.budget, ranks["rank"].to_list(), [step.step for step in known["steps"]]
         ),
         unrecorded=unrecorded_of(overview.unrecorded.filter("inside"), ranks, origin_ns),
         title=cut(title_of(view), _TITLE),
@@ -351,7 +351,7 @@ def _view(
         alike=standing,
         verdict=verdict,
         questions=Questions(found.drawn, found.study),
-        devices=None if found.study.pipelined else found.budget,
+        budget=found.budget,
     )
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from bubblescope.model.ordering import stretches_of
 from bubblescope.render.html.data import Places
-from bubblescope.render.html.packing import CHANGE, packed
+from bubblescope.render.html.packing import CHANGE, WAITS, packed
 from bubblescope.render.html.schema import Part
 
 if TYPE_CHECKING:
@@ -193,12 +193,12 @@ class Windows:
         ]
         all_kernels = sum(last - first for first, last in kernel_spans) <= _WHOLE
         kernels = chosen(self._kernel_times, kernel_spans, sight, whole=all_kernels)
+        drawn = self._drawn(self._data.tasks, tasks)
+        # What refers to a task, and how long it waited, is about itself, not what it was merged to.
+        own = ["task", *(name for name in WAITS if name in drawn.columns)]
         part = replace(
             self._data,
-            # What refers to a task means the task itself, not what it was merged to.
-            tasks=self._drawn(self._data.tasks, tasks).with_columns(
-                task=pl.when(pl.Series(tasks.merged) == 0).then("task")
-            ),
+            tasks=drawn.with_columns(pl.when(pl.Series(tasks.merged) == 0).then(pl.col(own))),
             gaps=self._drawn(self._data.gaps, gaps),
             links=self._linked(spans if whole else []),
             kernels=self._drawn(self._data.kernels, kernels),
