@@ -8,7 +8,7 @@ import re
 import polars as pl
 import pytest
 
-from bubblescope import Timeline
+from bubblescope import Timeline, Trace
 from bubblescope.analysis.arrivals import arrivals
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline import TASK_SCHEMA
@@ -41,21 +41,47 @@ def collectives(rank: int, offset_ns: float) -> list[tuple[int, int, int, str]]:
     return found
 
 
-def test_waits_are_as_counted_by_a_program_apart():
+def operations() -> pl.DataFrame:
     offsets = {rank: 1000 * float(of["offset_to_proc0_us"]) for rank, of in golden("clock").items()}
     rows = [row for rank, offset in offsets.items() for row in collectives(rank, offset)]
     names = ["rank", "start_ns", "end_ns", "operation"]
-    operations = pl.DataFrame(rows, schema=names, orient="row").with_columns(
+    return pl.DataFrame(rows, schema=names, orient="row").with_columns(
         pl.col("rank").cast(pl.Int32),
         exposed_ns=pl.col("end_ns") - pl.col("start_ns"),
         hidden_ns=pl.lit(0),
         device=pl.lit(0, pl.Int32),
         name=pl.lit("ncclDevKernel"),
     )
+
+
+def fsdp(**tables: pl.DataFrame) -> Timeline:
     ranks = pl.DataFrame({"rank": range(4), "host": "h"}, schema_overrides={"rank": pl.Int32})
     none = pl.DataFrame(schema=TASK_SCHEMA)
-    found = arrivals(Timeline(none, ranks, Run(), operations=operations))
+    return Timeline(none, ranks, Run(), operations=operations(), **tables)
+
+
+def test_waits_are_as_counted_by_a_program_apart():
+    found = arrivals(fsdp())
     assert found["collectives"].to_list() == [120] * 4
     for own, said in zip(found.to_dicts(), golden("matched").values(), strict=True):
         assert own["waits_ns"] / 1000 == pytest.approx(float(said["wait_us"]), abs=0.2)
         assert own["last"] <= int(said["last_to_start"])
+
+
+def test_processes_that_are_late_are_those_that_wait_least():
+    """Of what devices did, only collectives count here: all between them is taken as computation."""
+    spent = (
+        operations()
+        .group_by("rank")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("exposed_ns").sum())
+    )
+    whole = pl.col("end_ns") - pl.col("start_ns")
+    uses = {"communication": pl.col("exposed_ns"), "compute": whole - pl.col("exposed_ns")}
+    columns = ("rank", "start_ns", "end_ns")
+    budget = pl.concat(
+        [spent.select(*columns, use=pl.lit(use), spent_ns=ns) for use, ns in uses.items()]
+    ).with_columns(step=pl.lit(None, pl.Int32))
+    found = Trace(fsdp(budget=budget)).stragglers().to_dict()
+    waits = {rank: float(said["wait_us"]) for rank, said in golden("matched").items()}
+    late = [row["rank"] for row in found["late_ranks"]]
+    assert late == sorted(waits, key=waits.__getitem__)[:2] == [0, 1]

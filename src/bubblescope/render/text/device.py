@@ -46,8 +46,12 @@ def device_section(budget: Budget, limit: int) -> RenderableType:
     about = "from its first operation to its last, in %"
     if len(worst) < len(ranks):
         about = f"{about}; the {len(worst)} that idle most of {len(ranks)} ranks"
+    waits = budget.arrivals["exposed_waits_ns"].max() or 0
+    worth = waits >= _WAITING * budget.stepped_ns  # type: ignore[operator]
     return Group(
-        titled("Device", table, about), _collectives(budget, limit), _details(budget, limit)
+        titled("Device", table, about),
+        *([collectives_section(budget, limit)] if worth else []),
+        _details(budget, limit),
     )
 
 
@@ -103,11 +107,9 @@ def _bar(parts: tuple[int, ...], whole: int) -> Text:
     return bar
 
 
-def _collectives(budget: Budget, limit: int) -> RenderableType:
-    """Return who waits for whom in collectives, if anybody does: those that come latest."""
+def collectives_section(budget: Budget, limit: int) -> RenderableType:
+    """Return who waits for whom in collectives: those that come latest."""
     rows, time_ns = budget.arrivals, budget.stepped_ns
-    if not rows.height or rows["exposed_waits_ns"].max() < _WAITING * time_ns:  # type: ignore[operator]
-        return Group()
     table = table_of("rank", "collectives", "last in", "waits", "late")
     worst = rows.sort("late_ns", "rank", descending=[True, False]).head(limit).sort("rank")
     for row in worst.to_dicts():
