@@ -29,6 +29,9 @@ class Job:
         beneath: How long they compute beneath each collective.
         slow: Rank -> how many times as long it computes.
         late: How often a host is late by 100 to 600 us, of all launches of collectives.
+        gemm: How many times as long half of what they compute takes, before and beneath collectives.
+        hosts: A run of the job: as long after a step's begin as there, hosts that are late launch here.
+            If left out, they launch as long after what comes before as by chance.
     """
 
     def __init__(
@@ -41,11 +44,18 @@ class Job:
         beneath: int = 0,
         slow: dict[int, float] | None = None,
         late: float = 0.0,
+        gemm: float = 1.0,
+        hosts: Job | None = None,
     ) -> None:
         self.ranks, self.layers, self.tensor = ranks, layers, tensor or ranks
         self.jitter, self.beneath, self.slow, self.late = jitter, beneath, slow or {}, late
         self.idle: list[tuple[int, int, int, int]] = []
         """Rank, step, start and end of each time that a device is idle, for its host is late."""
+        self.gemm, self.hosts = gemm, hosts
+        self.begun: dict[tuple[int, int], int] = {}
+        """When each rank began each step."""
+        self.ran: list[Row] = []
+        """What devices ran: each kernel with its rank, name, use, start, end and launch."""
 
     def groups(self) -> list[list[int]]:
         return [
@@ -60,6 +70,7 @@ class Job:
         free = dict.fromkeys(range(self.ranks), 0)
         for step in range(count):
             begun = dict(free)
+            self.begun |= {(rank, step): at for rank, at in free.items()}
             for layer in range(self.layers):
                 usual = 400 * US + 50 * US * (layer % 3)
                 for group in self.groups():
@@ -79,19 +90,25 @@ class Job:
         step: int,
         rows: list[Row],
     ) -> None:
-        start = {}
+        start, launched = {}, dict.fromkeys(group, 0)
         for rank in group:
             longer = self.slow.get(rank, 1.0) * max(0.0, chance.gauss(1, self.jitter))
-            start[rank] = free[rank] + round(usual * longer)
+            start[rank] = self._compute(rank, free[rank], round(usual * longer))
             hosts = random.Random(f"{rank} {step} {len(rows)}")  # the same, if late or not
             if hosts.random() < self.late:
                 until = start[rank] + hosts.randrange(100 * US, 600 * US)
+                if self.hosts is not None:
+                    there = self.hosts.idle[len(self.idle)][-1] - self.hosts.begun[rank, step]
+                    until = max(start[rank], self.begun[rank, step] + there)
                 self.idle.append((rank, step, start[rank], until))
                 start[rank] = until
+                launched[rank] = until - 5 * US
         end = max(start.values()) + transfer
         for rank in group:
-            busy = min(end, start[rank] + self.beneath)
-            free[rank] = max(end, start[rank] + self.beneath)
+            done = self._compute(rank, start[rank], self.beneath, launched[rank])
+            busy = min(end, done)
+            free[rank] = max(end, done)
+            self._run(rank, "nccl", "communication", start[rank], end, launched[rank])
             rows.append(
                 {
                     "rank": rank,
@@ -103,6 +120,19 @@ class Job:
                     "group": "tp" if len(group) < self.ranks else "all",
                 }
             )
+
+    def _compute(self, rank: int, begin: int, length: int, launched: int = 0) -> int:
+        """Run half of it in a kernel that may be faster, the rest in another; return when it ends."""
+        half = begin + round(self.gemm * (length // 2))
+        end = half + length - length // 2
+        self._run(rank, "gemm", "compute", begin, half, launched)
+        self._run(rank, "norm", "compute", half, end, launched)
+        return end
+
+    def _run(self, rank: int, name: str, use: str, begin: int, end: int, launched: int = 0) -> None:
+        times = {"start_ns": begin, "end_ns": end, "launch_ns": launched}
+        if end > begin:
+            self.ran.append({"rank": rank, "device": 0, "name": name, "use": use, **times})
 
 
 def traced(job: Job, count: int = 3, seed: int = 0, *, sums: bool = False) -> Timeline:
@@ -143,7 +173,8 @@ def traced(job: Job, count: int = 3, seed: int = 0, *, sums: bool = False) -> Ti
         Run(),
         operations=operations,
         groups=tabled([*groups, Group("all", tuple(range(job.ranks)))]),
-        budget=pl.DataFrame(spent, schema=names, orient="row"),
+        activities=pl.DataFrame(job.ran),
+        budget=pl.DataFrame(spent, schema=names, orient="row").with_columns(device=0),
         step_times=pl.DataFrame(times, schema=[*names[:4], "open"], orient="row"),
     )
 

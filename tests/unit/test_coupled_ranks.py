@@ -18,6 +18,7 @@ from coupled_job import MS, US, Job, mean, traced
 
 if TYPE_CHECKING:
     from bubblescope.analysis.combined_changes import Change
+    from bubblescope.analysis.prediction import Prediction
 
 
 @pytest.mark.parametrize("beneath", [0, 150 * US, 5 * MS])
@@ -120,6 +121,66 @@ def test_where_idle_time_is_known_in_sums_only_it_is_a_range(seed):
     assert found.best_ns is not None
     assert found.best_ns <= mean(windows) <= found.predicted_ns
     assert found.best_if == "short gaps, which are known as sums only, were never at the same time"
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("late", [0.0, 0.1])
+def test_faster_kernels_take_what_the_job_then_takes(ranks, late):
+    """The promise of a range: of forty jobs, at most one takes more or less; and of its width."""
+    missed, narrower = 0, []
+    for seed in range(40):
+        parts: dict[str, Any] = {
+            "tensor": 2 if ranks > 2 and seed % 2 else None,
+            "jitter": 0.1,
+            "beneath": [0, 150 * US, MS][seed % 3],
+            "late": late,
+            "slow": {1: 1.5} if seed % 5 < 2 else None,
+        }
+        job = Job(ranks, **parts)
+        run = traced(job, 4, seed)
+        low, high = ends(DeviceWhatIf(run).kernels("^gemm$", 0.4))
+        bounds = ends(Unmatched(run).kernels("^gemm$", 0.4))
+        for hosts in (None, job):
+            _, windows = Job(ranks, gemm=0.4, hosts=hosts, **parts).steps(4, seed)
+            missed += not 0.998 * low <= mean(windows) <= 1.002 * high
+        assert bounds[0] <= low <= high <= bounds[1]
+        narrower.append((high - low) / (bounds[1] - bounds[0]))
+    assert missed <= 1
+    assert sorted(narrower)[20] < (0.8 if late else 0.3)
+
+
+class Unmatched(DeviceWhatIf):
+    """As if it were not known who waits for whom."""
+
+    _is_matched = False  # type: ignore[assignment]
+
+
+def ends(found: Prediction) -> tuple[float, float]:
+    """Return both ends of a range, with how far they may be off."""
+    best = found.predicted_ns if found.best_ns is None else found.best_ns
+    return best * (1 - found.error), found.predicted_ns * (1 + found.error)
+
+
+def test_of_kernels_that_communicate_bounds_are_all_that_is_known():
+    run = traced(Job(4, jitter=0.1, slow={1: 1.5}))
+    for pattern in ("nccl", "nccl|gemm"):
+        said = DeviceWhatIf(run).kernels(pattern, 0.5)
+        assert said == Unmatched(run).kernels(pattern, 0.5)
+        assert said.best_ns < said.predicted_ns
+
+
+def test_faster_kernels_on_clocks_that_are_off():
+    run = traced(Job(4, late=0.1, jitter=0.05, slow={3: 1.5}))
+    ahead = pl.when(pl.col("rank") == 2).then(70 * MS).otherwise(0)
+    tables = {
+        name: run.tables[name].with_columns(
+            pl.col("^(start|end|launch)_ns$") + ahead.cast(pl.Int64)
+        )
+        for name in ("activities", "budget", "operations", "step_times")
+    }
+    off = Timeline(run.tasks, run.ranks, run.run, **{**run.tables, **tables})
+    there, here = (ends(DeviceWhatIf(one).kernels("gemm", 0.4)) for one in (off, run))
+    assert there == pytest.approx(here, rel=1e-4)
 
 
 def test_where_collectives_are_not_known_waiting_is_not_either():
