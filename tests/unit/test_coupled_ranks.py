@@ -123,7 +123,7 @@ def test_where_idle_time_is_known_in_sums_only_it_is_a_range(seed):
     assert found.best_if == "short gaps, which are known as sums only, were never at the same time"
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("late", [0.0, 0.1])
 def test_faster_kernels_take_what_the_job_then_takes(ranks, late):
     """The promise of a range: of forty jobs, at most one takes more or less; and of its width."""
@@ -267,3 +267,40 @@ def test_a_late_rank_hides_what_the_one_hides_that_it_takes_after():
     # Rank 0 would wait until 40, hide 30 of that and have 60 to do: as long as before.
     [comes] = run.like_others([2], 0.0).moved_ns(np.arange(3), [np.array([80, 80, 90])])
     assert comes.tolist() == [70, 70, 70]
+
+
+def test_a_kernel_hides_no_more_than_there_is_to_do_until_the_next_one():
+    """Rank 0 comes at 0, not at 90, to wait until 110: it has 50 to compute meanwhile."""
+    run = CoupledRanks(
+        together({0: (90, 110, 20), 1: (100, 110, 0)}, {0: (120, 130, 0), 1: (120, 130, 0)}),
+        {0: 0, 1: 0},
+    )
+    spent = pl.DataFrame({"rank": [0], "start_ns": [0], "end_ns": [90]})
+    comes = np.array([120])
+
+    def moved(*, most: bool) -> int:
+        [[found]] = run.without(spent, most=most).moved_ns(np.array([0]), [comes])
+        return int(found)
+
+    assert moved(most=False) == 120
+    assert moved(most=True) == 90
+
+
+def test_moments_stay_in_order_where_collectives_overlap():
+    """Rank 1 comes to one while another runs, on another stream; it is as late as rank 0."""
+    comes = ((105, 89, 110), (149, 90, 182), (177, 127, 235), (320, 177, 390))
+    met = together(*({0: (one, end, 0), 1: (other, end, 0)} for one, other, end in comes))
+    moments = np.arange(391)
+    replay = CoupledRanks(met, {0: 0, 1: 0}).like_others([1], 0.0)
+    [moved] = replay.moved_ns(np.ones(len(moments), np.int64), [moments])
+    assert (np.diff(moved) >= 0).all()
+
+
+@pytest.mark.parametrize("beneath", [0, MS])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_replayed_is_never_wider_than_the_bounds(seed, beneath):
+    """Where it is known of sums only when they go, a replay alone may be wider than bounds are."""
+    run = traced(Job(4, tensor=2, jitter=0.1, beneath=beneath, late=0.4), 4, seed, sums=True)
+    low, high = ends(DeviceWhatIf(run).without("host_operator"))
+    least, most = ends(Unmatched(run).without("host_operator"))
+    assert least <= low <= high <= most
