@@ -415,7 +415,7 @@ class DeviceWhatIf:
     def _is_slow(self, use: Use) -> bool:
         """Say whether most of the time of a class is in calls, or gaps, as long as on first use."""
         rows = self._budget.filter(is_spent_on([use]))
-        spent, slow, _, longest = rows.select(pl.col("spent_ns").sum(), *call_sums()).row(0)
+        spent, *_, slow, _, longest = rows.select(pl.col("spent_ns").sum(), *call_sums()).row(0)
         return 2 * slow > spent or (use is Use.LAUNCH_CALL and one_loads(spent, longest))
 
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
