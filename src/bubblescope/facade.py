@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bubblescope.render.text.kernels import Kernels
     from bubblescope.render.text.report import Report
     from bubblescope.render.text.stragglers import Stragglers
+    from bubblescope.render.text.stragglers_in_collectives import LateRanks
     from bubblescope.render.text.whatif import Predictions
     from bubblescope.render.text.why import Explanation
     from bubblescope.schedules.plan import Plan
@@ -225,16 +226,18 @@ class Trace:
 
         return Predictions.of(self.timeline, questions, memory=memory, also=also)
 
-    def stragglers(self) -> Stragglers:
+    def stragglers(self) -> Stragglers | LateRanks:
         """Return what slow operations, stages and workers cost the job.
 
+        Without a pipeline: which ranks come late to collectives.
+
         Raises:
-            TimelineError: No step can be replayed; the message says why.
+            TimelineError: No step can be replayed, and ranks cannot be compared; the message says why.
             ScheduleError: Operations wait for each other in a circle.
         """
-        from bubblescope.render.text.stragglers import Stragglers  # noqa: PLC0415
+        from bubblescope.render.text.stragglers import slowed  # noqa: PLC0415
 
-        return Stragglers.of(self.timeline)
+        return slowed(self.timeline)
 
     def compare(self, after: Trace, *, also: Sequence[Plan] = ()) -> Comparison:
         """Return what changed from this run to another, and whether it is more than noise.
@@ -609,7 +612,7 @@ def whatif(
     return _trace(run).whatif(*questions, memory=memory, also=also)
 
 
-def stragglers(run: Trace | Paths) -> Stragglers:
+def stragglers(run: Trace | Paths) -> Stragglers | LateRanks:
     """Return what slow operations, stages and workers cost a job; see `Trace.stragglers`."""
     return _trace(run).stragglers()
 

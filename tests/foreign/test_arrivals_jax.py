@@ -8,7 +8,7 @@ import re
 import polars as pl
 import pytest
 
-from bubblescope import Timeline
+from bubblescope import Timeline, Trace
 from bubblescope.analysis.arrivals import arrivals
 from bubblescope.clocks import align
 from bubblescope.model.provenance import Run
@@ -49,32 +49,57 @@ OFFSETS = (
 )
 
 
-def recorded(offsets: dict[int, float], hosts: str | list[str] = "h") -> Timeline:
-    """Return the run without what clocks are taken to be ahead."""
+def operations(offsets: dict[int, float]) -> pl.DataFrame:
     rows = [row for rank, offset in offsets.items() for row in collectives(rank, offset)]
     names = ["rank", "start_ns", "end_ns", "operation"]
-    operations = pl.DataFrame(rows, schema=names, orient="row").with_columns(
+    return pl.DataFrame(rows, schema=names, orient="row").with_columns(
         pl.col("rank").cast(pl.Int32),
         exposed_ns=pl.col("end_ns") - pl.col("start_ns"),
         hidden_ns=pl.lit(0),
         device=pl.lit(0, pl.Int32),
         name=pl.lit("ncclDevKernel"),
     )
+
+
+def fsdp(
+    offsets: dict[int, float], hosts: str | list[str] = "h", **tables: pl.DataFrame
+) -> Timeline:
+    """Return the run without what clocks are taken to be ahead."""
     ranks = pl.DataFrame({"rank": range(4), "host": hosts}, schema_overrides={"rank": pl.Int32})
-    return Timeline(pl.DataFrame(schema=TASK_SCHEMA), ranks, Run(), operations=operations)
+    none = pl.DataFrame(schema=TASK_SCHEMA)
+    return Timeline(none, ranks, Run(), operations=operations(offsets), **tables)
 
 
 @pytest.mark.parametrize("hosts", ["unknown", ["a", "b", "c", "d"]])
 def test_clocks_are_put_where_a_program_apart_has_them(hosts):
-    found = align(recorded(dict.fromkeys(OFFSETS, 0.0), hosts), "auto").ranks
+    found = align(fsdp(dict.fromkeys(OFFSETS, 0.0), hosts), "auto").ranks
     for rank, ahead in OFFSETS.items():
         assert found["clock_offset_ns"][rank] == pytest.approx(-ahead, abs=2_000)
         assert found["clock_error_ns"][rank] < 1_000_000
 
 
 def test_waits_are_as_counted_by_a_program_apart():
-    found = arrivals(recorded(OFFSETS))
+    found = arrivals(fsdp(OFFSETS))
     assert found["collectives"].to_list() == [120] * 4
     for own, said in zip(found.to_dicts(), golden("matched").values(), strict=True):
         assert own["waits_ns"] / 1000 == pytest.approx(float(said["wait_us"]), abs=0.2)
         assert own["last"] <= int(said["last_to_start"])
+
+
+def test_processes_that_are_late_are_those_that_wait_least():
+    """Of what devices did, only collectives count here: all between them is taken as computation."""
+    spent = (
+        operations(OFFSETS)
+        .group_by("rank")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("exposed_ns").sum())
+    )
+    whole = pl.col("end_ns") - pl.col("start_ns")
+    uses = {"communication": pl.col("exposed_ns"), "compute": whole - pl.col("exposed_ns")}
+    columns = ("rank", "start_ns", "end_ns")
+    budget = pl.concat(
+        [spent.select(*columns, use=pl.lit(use), spent_ns=ns) for use, ns in uses.items()]
+    ).with_columns(step=pl.lit(None, pl.Int32))
+    found = Trace(fsdp(OFFSETS, budget=budget)).stragglers().to_dict()
+    waits = {rank: float(said["wait_us"]) for rank, said in golden("matched").items()}
+    late = [row["rank"] for row in found["late_ranks"]]
+    assert late == sorted(waits, key=waits.__getitem__)[:2] == [0, 1]

@@ -15,6 +15,7 @@ from bubblescope.clocks import align
 from bubblescope.model.budget import Use
 from bubblescope.model.groups import GROUP_SCHEMA
 from bubblescope.names.communication_kernels import communication_kernel
+from bubblescope.render.text.stragglers import slowed
 from bubblescope.sources import load
 from kineto_maker import AUTOGRAD, MAIN, Trace
 from nsight_maker import Export
@@ -548,6 +549,25 @@ def test_who_waits_for_whom_is_as_in_the_golden_figures(timelines):
         assert own["waits_ns"] == round(1000 * float(said["wait_us"]))
         # Who is last by less than kernels' ends are apart may as well be another.
         assert own["last"] <= int(said["last_to_start"])
+
+
+@real
+def test_late_ranks_are_those_that_wait_least_in_the_golden_figures(timelines):
+    found = slowed(timelines["megatron_tp8_8rank"]).to_dict()
+    with GOLDEN.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["row"] == "matched"]
+    extra = {
+        int(row["rank"]): dict(pair.split("=") for pair in row["extra"].split())
+        for row in rows
+        if row["label"] == "megatron_tp8_8rank" and row["rank"] != "all"
+    }
+    by_wait = sorted(extra, key=lambda rank: float(extra[rank]["wait_us"]))
+    late = found["late_ranks"]
+    assert [row["rank"] for row in late[:3]] == by_wait[:3] == [0, 6, 2]
+    # Their devices idle longest: that golden figure is of a program apart.
+    assert {row["class"] for row in late[:3]} == {"host_operator"}
+    waits = {row["rank"]: row["waits_ns"] for row in found["collectives"]}
+    assert waits == {rank: round(1000 * float(of["wait_us"])) for rank, of in extra.items()}
 
 
 @real

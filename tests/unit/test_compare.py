@@ -255,6 +255,23 @@ def test_without_a_common_clock_only_what_a_rank_knows_is_compared():
         verdict("bubble > +2%", found)
 
 
+def timed(by: str | None) -> Timeline:
+    """Return a run whose times are of devices, of the host, or not known to be either."""
+    run = made()
+    return Timeline(run.tasks, run.ranks.with_columns(timed=pl.lit(by)), run.run)
+
+
+def test_a_change_from_times_of_a_host_to_those_of_a_device_is_not_decided():
+    found = Comparison.of(timed("host"), timed("device"))
+    for asked in ("step > +2%", "bubble > +2%", "kind:forward > +1ms"):
+        with pytest.raises(BubblescopeError, match="A has host times and B device times"):
+            verdict(asked, found)
+    assert verdict("step > 100s", found).outcome == "passed"
+    for same in (("host", "host"), ("device", None)):
+        alike = Comparison.of(*map(timed, same))
+        assert verdict("step > +2%", alike).outcome == "passed"
+
+
 def test_a_ledger_that_cannot_be_made_is_told(unexplained):
     found = Comparison.of(made(), made())
     assert codes(found) == ["causes-unknown", "causes-unknown"]

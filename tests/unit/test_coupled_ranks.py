@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,153 +13,12 @@ from bubblescope.analysis.arrivals import Kernels, Met
 from bubblescope.analysis.coupled_ranks import CoupledRanks
 from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.model.errors import ScheduleError
-from bubblescope.model.groups import Group, tabled
 from bubblescope.model.provenance import ONE_STEP, Run
-from bubblescope.model.timeline import TASK_SCHEMA
+from coupled_job import MS, US, Job, mean, traced
 
 if TYPE_CHECKING:
     from bubblescope.analysis.combined_changes import Change
-
-US = 1_000
-MS = 1_000_000
-Row = dict[str, Any]
-
-
-class Job:
-    """A job whose ranks compute, start a collective, compute beneath it, and wait for it.
-
-    Args:
-        ranks: How many.
-        layers: Collectives of each group in a step.
-        tensor: Ranks of a tensor-parallel group, which reduces after each layer; all of them then
-            reduce once at the end of the step, if it is not all of them.
-        jitter: Standard deviation of how long ranks compute, as a share.
-        beneath: How long they compute beneath each collective.
-        slow: Rank -> how many times as long it computes.
-        late: How often a host is late by 100 to 600 us, of all launches of collectives.
-    """
-
-    def __init__(
-        self,
-        ranks: int,
-        *,
-        layers: int = 12,
-        tensor: int | None = None,
-        jitter: float = 0.0,
-        beneath: int = 0,
-        slow: dict[int, float] | None = None,
-        late: float = 0.0,
-    ) -> None:
-        self.ranks, self.layers, self.tensor = ranks, layers, tensor or ranks
-        self.jitter, self.beneath, self.slow, self.late = jitter, beneath, slow or {}, late
-        self.idle: list[tuple[int, int, int, int]] = []
-        """Rank, step, start and end of each time that a device is idle, for its host is late."""
-
-    def groups(self) -> list[list[int]]:
-        return [
-            list(range(first, first + self.tensor)) for first in range(0, self.ranks, self.tensor)
-        ]
-
-    def steps(self, count: int, seed: int) -> tuple[list[Row], list[dict[int, tuple[int, int]]]]:
-        """Run it: return a row for each kernel of a collective, and when each rank was in each step."""
-        chance = random.Random(seed)
-        rows: list[Row] = []
-        windows: list[dict[int, tuple[int, int]]] = []
-        free = dict.fromkeys(range(self.ranks), 0)
-        for step in range(count):
-            begun = dict(free)
-            for layer in range(self.layers):
-                usual = 400 * US + 50 * US * (layer % 3)
-                for group in self.groups():
-                    self._reduce(chance, free, group, usual, 60 * US, step, rows)
-            if self.tensor < self.ranks:
-                self._reduce(chance, free, list(range(self.ranks)), 200 * US, MS, step, rows)
-            windows.append({rank: (begun[rank], free[rank]) for rank in free})
-        return rows, windows
-
-    def _reduce(
-        self,
-        chance: random.Random,
-        free: dict[int, int],
-        group: list[int],
-        usual: int,
-        transfer: int,
-        step: int,
-        rows: list[Row],
-    ) -> None:
-        start = {}
-        for rank in group:
-            longer = self.slow.get(rank, 1.0) * max(0.0, chance.gauss(1, self.jitter))
-            start[rank] = free[rank] + round(usual * longer)
-            hosts = random.Random(f"{rank} {step} {len(rows)}")  # the same, if late or not
-            if hosts.random() < self.late:
-                until = start[rank] + hosts.randrange(100 * US, 600 * US)
-                self.idle.append((rank, step, start[rank], until))
-                start[rank] = until
-        end = max(start.values()) + transfer
-        for rank in group:
-            busy = min(end, start[rank] + self.beneath)
-            free[rank] = max(end, start[rank] + self.beneath)
-            rows.append(
-                {
-                    "rank": rank,
-                    "step": step,
-                    "start_ns": start[rank],
-                    "end_ns": end,
-                    "hidden_ns": busy - start[rank],
-                    "exposed_ns": end - busy,
-                    "group": "tp" if len(group) < self.ranks else "all",
-                }
-            )
-
-
-def traced(job: Job, count: int = 3, seed: int = 0, *, sums: bool = False) -> Timeline:
-    """Return the run of a job as its traces tell it.
-
-    Args:
-        job: The job.
-        count: Steps.
-        seed: Of chance.
-        sums: Whether how long a device idled in a step is told as a sum.
-    """
-    rows, windows = job.steps(count, seed)
-    times = [
-        (rank, step, *window, False)
-        for step, of_ranks in enumerate(windows)
-        for rank, window in of_ranks.items()
-    ]
-    spent = []
-    for rank, step, begin, end, _ in times:
-        own = [row for row in rows if (row["rank"], row["step"]) == (rank, step)]
-        exposed = sum(row["exposed_ns"] for row in own)
-        spent.append((rank, step, begin, end, "communication", exposed))
-        gaps = [(start, until) for *place, start, until in job.idle if place == [rank, step]]
-        idle = sum(until - start for start, until in gaps)
-        spent.append((rank, step, begin, end, "compute", end - begin - exposed - idle))
-        if sums:
-            spent.append((rank, step, begin, end, "host_operator", idle))
-        else:
-            spent += [(rank, step, *gap, "host_operator", gap[1] - gap[0]) for gap in gaps]
-    names = ["rank", "step", "start_ns", "end_ns", "use", "spent_ns"]
-    operations = pl.DataFrame(rows).with_columns(
-        name=pl.lit("n"), operation=pl.lit("allreduce"), device=pl.lit(0, pl.Int32)
-    )
-    groups = [Group("tp", tuple(ranks)) for ranks in job.groups() if len(ranks) < job.ranks]
-    return Timeline(
-        pl.DataFrame(schema=TASK_SCHEMA),
-        pl.DataFrame({"rank": range(job.ranks), "host": "h"}, schema_overrides={"rank": pl.Int32}),
-        Run(),
-        operations=operations,
-        groups=tabled([*groups, Group("all", tuple(range(job.ranks)))]),
-        budget=pl.DataFrame(spent, schema=names, orient="row"),
-        step_times=pl.DataFrame(times, schema=[*names[:4], "open"], orient="row"),
-    )
-
-
-def mean(windows: list[dict[int, tuple[int, int]]]) -> float:
-    """Return how long a step takes, on the rank that takes longest."""
-    longest = [max(end - begin for begin, end in one.values()) for one in windows]
-    return sum(longest) / len(longest)
+    from bubblescope.analysis.prediction import Prediction
 
 
 @pytest.mark.parametrize("beneath", [0, 150 * US, 5 * MS])
@@ -265,6 +123,66 @@ def test_where_idle_time_is_known_in_sums_only_it_is_a_range(seed):
     assert found.best_if == "short gaps, which are known as sums only, were never at the same time"
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("late", [0.0, 0.1])
+def test_faster_kernels_take_what_the_job_then_takes(ranks, late):
+    """The promise of a range: of forty jobs, at most one takes more or less; and of its width."""
+    missed, narrower = 0, []
+    for seed in range(40):
+        parts: dict[str, Any] = {
+            "tensor": 2 if ranks > 2 and seed % 2 else None,
+            "jitter": 0.1,
+            "beneath": [0, 150 * US, MS][seed % 3],
+            "late": late,
+            "slow": {1: 1.5} if seed % 5 < 2 else None,
+        }
+        job = Job(ranks, **parts)
+        run = traced(job, 4, seed)
+        low, high = ends(DeviceWhatIf(run).kernels("^gemm$", 0.4))
+        bounds = ends(Unmatched(run).kernels("^gemm$", 0.4))
+        for hosts in (None, job):
+            _, windows = Job(ranks, gemm=0.4, hosts=hosts, **parts).steps(4, seed)
+            missed += not 0.998 * low <= mean(windows) <= 1.002 * high
+        assert bounds[0] <= low <= high <= bounds[1]
+        narrower.append((high - low) / (bounds[1] - bounds[0]))
+    assert missed <= 1
+    assert sorted(narrower)[20] < (0.8 if late else 0.3)
+
+
+class Unmatched(DeviceWhatIf):
+    """As if it were not known who waits for whom."""
+
+    _is_matched = False  # type: ignore[assignment]
+
+
+def ends(found: Prediction) -> tuple[float, float]:
+    """Return both ends of a range, with how far they may be off."""
+    best = found.predicted_ns if found.best_ns is None else found.best_ns
+    return best * (1 - found.error), found.predicted_ns * (1 + found.error)
+
+
+def test_of_kernels_that_communicate_bounds_are_all_that_is_known():
+    run = traced(Job(4, jitter=0.1, slow={1: 1.5}))
+    for pattern in ("nccl", "nccl|gemm"):
+        said = DeviceWhatIf(run).kernels(pattern, 0.5)
+        assert said == Unmatched(run).kernels(pattern, 0.5)
+        assert said.best_ns < said.predicted_ns
+
+
+def test_faster_kernels_on_clocks_that_are_off():
+    run = traced(Job(4, late=0.1, jitter=0.05, slow={3: 1.5}))
+    ahead = pl.when(pl.col("rank") == 2).then(70 * MS).otherwise(0)
+    tables = {
+        name: run.tables[name].with_columns(
+            pl.col("^(start|end|launch)_ns$") + ahead.cast(pl.Int64)
+        )
+        for name in ("activities", "budget", "operations", "step_times")
+    }
+    off = Timeline(run.tasks, run.ranks, run.run, **{**run.tables, **tables})
+    there, here = (ends(DeviceWhatIf(one).kernels("gemm", 0.4)) for one in (off, run))
+    assert there == pytest.approx(here, rel=1e-4)
+
+
 def test_where_collectives_are_not_known_waiting_is_not_either():
     """A fifth of what ranks wait for is in no collective that could be matched."""
     run = traced(Job(4, late=0.2, jitter=0.05))
@@ -349,3 +267,40 @@ def test_a_late_rank_hides_what_the_one_hides_that_it_takes_after():
     # Rank 0 would wait until 40, hide 30 of that and have 60 to do: as long as before.
     [comes] = run.like_others([2], 0.0).moved_ns(np.arange(3), [np.array([80, 80, 90])])
     assert comes.tolist() == [70, 70, 70]
+
+
+def test_a_kernel_hides_no_more_than_there_is_to_do_until_the_next_one():
+    """Rank 0 comes at 0, not at 90, to wait until 110: it has 50 to compute meanwhile."""
+    run = CoupledRanks(
+        together({0: (90, 110, 20), 1: (100, 110, 0)}, {0: (120, 130, 0), 1: (120, 130, 0)}),
+        {0: 0, 1: 0},
+    )
+    spent = pl.DataFrame({"rank": [0], "start_ns": [0], "end_ns": [90]})
+    comes = np.array([120])
+
+    def moved(*, most: bool) -> int:
+        [[found]] = run.without(spent, most=most).moved_ns(np.array([0]), [comes])
+        return int(found)
+
+    assert moved(most=False) == 120
+    assert moved(most=True) == 90
+
+
+def test_moments_stay_in_order_where_collectives_overlap():
+    """Rank 1 comes to one while another runs, on another stream; it is as late as rank 0."""
+    comes = ((105, 89, 110), (149, 90, 182), (177, 127, 235), (320, 177, 390))
+    met = together(*({0: (one, end, 0), 1: (other, end, 0)} for one, other, end in comes))
+    moments = np.arange(391)
+    replay = CoupledRanks(met, {0: 0, 1: 0}).like_others([1], 0.0)
+    [moved] = replay.moved_ns(np.ones(len(moments), np.int64), [moments])
+    assert (np.diff(moved) >= 0).all()
+
+
+@pytest.mark.parametrize("beneath", [0, MS])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_replayed_is_never_wider_than_the_bounds(seed, beneath):
+    """Where it is known of sums only when they go, a replay alone may be wider than bounds are."""
+    run = traced(Job(4, tensor=2, jitter=0.1, beneath=beneath, late=0.4), 4, seed, sums=True)
+    low, high = ends(DeviceWhatIf(run).without("host_operator"))
+    least, most = ends(Unmatched(run).without("host_operator"))
+    assert least <= low <= high <= most

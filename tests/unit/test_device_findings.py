@@ -190,10 +190,21 @@ def test_launches_that_load_their_kernels_are_no_cost_of_every_step(calls, key, 
 
 
 def test_many_short_launches_are_a_cost_of_every_step():
-    spent = [(0, use, MS // 2, None) for _ in range(20) for use in ("launch_call", "compute")]
+    spent = [(0, use, MS // 50, None) for _ in range(500) for use in ("launch_call", "compute")]
     found = said(run(*spent))
     assert ("advice", "launch_call") in found
-    assert ("advice", "first_use") not in found
+    assert not {("advice", "first_use"), ("advice", "long_calls")} & found.keys()
+
+
+def test_launches_that_take_long_each_are_no_matter_of_their_number():
+    """Graphs save many short calls: these wait for something, whatever it is."""
+    spent = [(0, use, MS // 5, None) for _ in range(20) for use in ("launch_call", "compute")]
+    found = said(run(*spent, (0, "launch_call", MS // 20, None)))
+    assert found["evidence", "long_calls"] == (
+        "Of this time, 98.77 % is in launch calls of 100 us or longer, 20 in all."
+    )
+    assert "a lock that another thread holds" in found["advice", "long_calls"]
+    assert not {("advice", "first_use"), ("advice", "launch_call")} & found.keys()
 
 
 @pytest.mark.parametrize(
@@ -205,13 +216,14 @@ def test_one_launch_that_takes_most_of_the_time_of_all_loads_its_kernel(calls, l
     text = f"is in a single launch call, of {calls[0]}.0 µs"
     assert (text in found.get(("evidence", "slow_call"), "")) is loads
     assert (("advice", "first_use") in found) is loads
-    assert (("advice", "launch_call") in found) is not loads
+    assert (("advice", "launch_call") in found) is (max(calls) < 100)
+    assert (("advice", "long_calls") in found) is (not loads and max(calls) >= 100)
 
 
 def test_launches_that_are_slow_in_every_step_are_not_said_to_be_of_first_use():
     spent = [(step, use, 4 * MS, None) for step in range(4) for use in ("compute", "launch_call")]
     found = said(run(*spent))
-    assert ("advice", "launch_call") in found
+    assert ("advice", "long_calls") in found
     assert ("advice", "first_use") not in found
 
 

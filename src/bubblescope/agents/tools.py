@@ -170,7 +170,8 @@ class Tools:
         `slow_rank` is the slowest rank if it stands out, its `slow_share` by how much. `workers`
         are ranks: `slowdown` is what each costs the job, `slow_share` in how many steps it was
         slower than the others at its stage; null with one rank at each stage, for then a slow
-        device cannot be told from a long stage.
+        device cannot be told from a long stage. Without a pipeline, `late_ranks` are those that the
+        others wait for in collectives.
 
         Args:
             run: What load returned.

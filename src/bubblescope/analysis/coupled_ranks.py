@@ -8,7 +8,8 @@ its own, w = s(k+1) - s(k) - x(k). With other work, it comes to the next at
 
 where the transfer is what was measured, e(k) - max of s(k). Unchanged, this gives what was measured.
 Ranks wait for each other in these collectives alone. A kernel that was hidden throughout, x = 0, may be
-able to hide more: h as it was is the least, and h + w(k) the most.
+able to hide more: h as it was is the least, and h + w(k) the most. Of work that goes, what was done
+while a collective ran had hidden it, so h is less by that.
 """
 
 from __future__ import annotations
@@ -118,7 +119,10 @@ class Replay(NamedTuple):
                 by = np.rint(np.interp(at, reached, shift.astype(np.float64))).astype(np.int64)
                 if gone is not NOTHING:  # between collectives it is known what goes before a moment
                     last = np.maximum(np.searchsorted(reached, at, side="right") - 1, 0)
-                    known = shift[last] - gone.between(reached[last], at)
+                    come = np.maximum(
+                        last - 1, 0
+                    )  # to the collective that it was done with at last
+                    known = shift[last] - gone.between(reached[come], at)
                     by = np.where(last % 2 == 0, known, by)
                 times[own] += by
         return moved
@@ -155,24 +159,34 @@ class CoupledRanks:
             for (which, at), own in zip(layer.places, work, strict=True):
                 self.work_ns[which][:, at] = own
         least = [layer.hidden_ns for layer in self._layers]
-        self._hidden = {False: least, True: list(self._most_hidden())}
+        self._hidden = {False: least, True: self._most_hidden(self._works, least)}
         self._measured = self._moments(self._works, least)
+
+    @property
+    def clock_ns(self) -> dict[int, int]:
+        """By how much each rank's clock is ahead of the one that the rest is on."""
+        return dict(zip(self._ranks.tolist(), self._clock_ns.tolist(), strict=True))
 
     @property
     def hides(self) -> bool:
         """Whether any kernel was hidden throughout, so that it may be able to hide more."""
         return any((layer.exposed_ns <= 0).any() for layer in self._layers)
 
-    def _most_hidden(self) -> Iterator[Ints]:
-        """Yield how long kernels may be able to hide at most, by layer."""
+    def _most_hidden(self, works: Sequence[Ints], hidden: Sequence[Ints]) -> list[Ints]:
+        """Return how long kernels may be able to hide at most, by layer.
+
+        Args:
+            works: What ranks have to do before each layer.
+            hidden: How long its kernels hide at least.
+        """
         # After the last one it is not known how much there is to do.
         following = np.full(len(self._ranks), np.iinfo(np.int64).max // 2)
         found = []
-        for layer, work in zip(reversed(self._layers), reversed(self._works), strict=True):
+        for layer, work, least in zip(*map(reversed, (self._layers, works, hidden)), strict=True):
             more = np.where(layer.exposed_ns > 0, 0, np.maximum(following[layer.rows], 0))
-            found.append(layer.hidden_ns + more)
+            found.append(least + more)
             following[layer.rows] = work
-        return reversed(found)
+        return found[::-1]
 
     def like_others(self, late: Collection[int], like: float, *, most: bool = False) -> Replay:
         """Replay it with as much to do before each collective, and beneath it, as others have.
@@ -191,7 +205,7 @@ class CoupledRanks:
         return Replay(self._ranks, self._clock_ns, self._measured, after, [NOTHING] * len(after))
 
     def without(self, spent: pl.DataFrame, *, most: bool = False) -> Replay:
-        """Replay it without some of what ranks do between collectives.
+        """Replay it without some of what ranks do between collectives, and beneath them.
 
         Args:
             spent: Frame with rank, start_ns and end_ns: stretches of time that go.
@@ -202,23 +216,42 @@ class CoupledRanks:
             Sums.of(own[(rank,)], ahead) if (rank,) in own else NOTHING
             for rank, ahead in zip(self._ranks.tolist(), self._clock_ns.tolist(), strict=True)
         ]
-        starts = _of_each([(layer.rows, layer.start_ns) for layer in self._layers], len(gone))
-        less = np.concatenate(
-            [
-                sums.between(np.append(begun, start)[:-1], start)
-                for sums, begun, start in zip(gone, self._begun_ns, starts, strict=True)
-            ]
+        starts = self._of_ranks([layer.start_ns for layer in self._layers])
+        ends = self._of_ranks(
+            [one.start_ns + one.exposed_ns + one.hidden_ns for one in self._layers]
         )
-        rows = np.concatenate([layer.rows.ravel() for layer in self._layers])
-        of_layers = np.empty_like(less)
-        of_layers[np.argsort(rows, kind="stable")] = less
-        bounds = np.cumsum([layer.rows.size for layer in self._layers])[:-1]
+        before = (
+            np.append(begun, own)[:-1] for begun, own in zip(self._begun_ns, starts, strict=True)
+        )
+        less, beneath = (
+            self._of_layers([sums.between(*of) for sums, *of in zip(gone, *times, strict=True)])
+            for times in ((before, starts), (starts, ends))
+        )
         works = [
-            np.maximum(work - part.reshape(work.shape), np.minimum(work, 0))
-            for work, part in zip(self._works, np.split(of_layers, bounds), strict=True)
+            np.maximum(work - part, np.minimum(work, 0))
+            for work, part in zip(self._works, less, strict=True)
         ]
-        after = self._moments(works, self._hidden[most])
-        return Replay(self._ranks, self._clock_ns, self._measured, after, gone)
+        # What went while a collective ran had hidden it.
+        least = self._hidden[False]
+        hidden = [own - part for own, part in zip(least, beneath, strict=True)]
+        hidden = self._most_hidden(works, hidden) if most else hidden
+        return Replay(
+            self._ranks, self._clock_ns, self._measured, self._moments(works, hidden), gone
+        )
+
+    def _of_ranks(self, times: Sequence[Ints]) -> list[Ints]:
+        """Return what is known of the ranks of each layer by rank, in order."""
+        rows = [layer.rows for layer in self._layers]
+        return _of_each(list(zip(rows, times, strict=True)), len(self._ranks))
+
+    def _of_layers(self, times: Sequence[Ints]) -> list[Ints]:
+        """Return what is known of each rank, in order, by layer."""
+        rows = np.concatenate([layer.rows.ravel() for layer in self._layers])
+        placed = np.empty(len(rows), np.int64)
+        placed[np.argsort(rows, kind="stable")] = np.concatenate(times)
+        bounds = np.cumsum([layer.rows.size for layer in self._layers])[:-1]
+        parts = zip(self._layers, np.split(placed, bounds), strict=True)
+        return [part.reshape(layer.rows.shape) for layer, part in parts]
 
     def _moments(self, works: Sequence[Ints], hidden: Sequence[Ints]) -> list[Ints]:
         """Return of each rank when it begins, comes to each collective and is done with its part."""

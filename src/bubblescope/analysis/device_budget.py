@@ -98,17 +98,21 @@ loads or compiles its kernel, on first use (CUDA C++ Programming Guide, "Lazy Lo
 
 
 _LOADS_NS: Final = 100_000
-"""Length of a launch call from which on it does so if it takes most of the time of all."""
+"""Length of a launch call from which on it does so if it takes most of the time of all, and from which
+on it does more than launch, whatever that is."""
 _MOSTLY: Final = 0.5
 """Share of the time of launch calls above which slow ones are to blame for it."""
 
 
 def call_sums() -> tuple[pl.Expr, ...]:
-    """Return how long rows of a budget are that are one gap each: slow_ns, slow and longest_ns."""
+    """Return how long rows of a budget are that are one gap each, as of `Steps.details`."""
     spent = pl.col("spent_ns")
     whole = spent == pl.col("end_ns") - pl.col("start_ns")
     slow = whole & (spent >= SLOW_CALL_NS)
+    long = whole & (spent >= _LOADS_NS)
     return (
+        spent.filter(long).sum().alias("long_ns"),
+        long.sum().cast(pl.UInt32).alias("long"),
         spent.filter(slow).sum().alias("slow_ns"),
         slow.sum().cast(pl.UInt32).alias("slow"),
         spent.filter(whole).max().fill_null(0).alias("longest_ns"),
@@ -125,9 +129,10 @@ class Steps(msgspec.Struct, frozen=True):
 
     Attributes:
         spending: The sums.
-        details: Frame with use, detail, role, then, spent_ns, count, slow_ns, slow and longest_ns, most
-            first: as `Budget.details`, and of its rows that are one gap each, how much time those of
-            `SLOW_CALL_NS` or longer take, how many these are, and the longest of all.
+        details: Frame with use, detail, role, then, spent_ns, count, long_ns, long, slow_ns, slow and
+            longest_ns, most first: as `Budget.details`, and of its rows that are one gap each, how much
+            time those of 100 us or longer take, and those of `SLOW_CALL_NS` or longer, how many these
+            are, and the longest of all.
     """
 
     spending: Spending
@@ -308,7 +313,8 @@ _SORT: Final = ("use", "detail", "role", "then")
 def _details(details: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Return the details of several parts of a run, or of several sorts of time, together."""
     return details.group_by(*_SORT, *by).agg(
-        pl.col("spent_ns", "count", "slow_ns", "slow").sum(), pl.col("longest_ns").max()
+        pl.col("spent_ns", "count", "long_ns", "long", "slow_ns", "slow").sum(),
+        pl.col("longest_ns").max(),
     )
 
 

@@ -154,7 +154,7 @@ def judge(asked: Condition, comparison: Comparison, *, strict: bool = False) -> 
     value, interval = change.after, change.after_interval
     if asked.rises:
         value, interval = change.difference, change.interval
-    if value is None:
+    if value is None or (asked.rises and _times_differ(comparison)):
         raise _undecided(asked, comparison)
     if asked.unit == "share":
         was = change.before
@@ -182,8 +182,17 @@ def _absent(condition: Condition, comparison: Comparison) -> Change:
     raise _undecided(condition, comparison)
 
 
+def _times_differ(comparison: Comparison) -> bool:
+    """Say whether the times of one run are known to be the host's, and not those of the other."""
+    mine, its = comparison.before.timed, comparison.after.timed
+    return None not in (mine, its) and mine != its
+
+
 def _undecided(condition: Condition, comparison: Comparison) -> BubblescopeError:
     why = "; ".join(note.message for note in comparison.notes) or "it is in neither run"
+    if condition.rises and _times_differ(comparison):
+        mine, its = comparison.before.timed, comparison.after.timed
+        why = f"A has {mine} times and B {its} times, which are not of the same work"
     of_pipelines = condition.group in ("cause", "stage") or condition.name in RATES
     if of_pipelines and not comparison.pipelined:
         why = "only pipelines have it, and not both runs are"

@@ -119,6 +119,9 @@ class FasterKernels:
         factor: What a kernel that matches takes of its time, from 0 to 1.
         by: Columns that tell devices apart.
 
+    Attributes:
+        less_ns: By how much less they take, all of them together.
+
     Raises:
         ScheduleError: The pattern is none, matches no kernel, or the factor is not from 0 to 1.
     """
@@ -148,6 +151,7 @@ class FasterKernels:
         matched = _matching(ran, pattern).to_numpy()
         length = self._end - self._start
         less = np.where(matched, length - np.round(length * factor).astype(np.int64), 0)
+        self.less_ns = int(less.sum())
         self._sooner = self._end - less
         self._pinned = self._late(ran)
 
@@ -167,25 +171,46 @@ class FasterKernels:
         Args:
             windows: Frame with the columns of `by`, start_ns and until_ns.
         """
-        own = windows.join(self._places, on=self._by, how="left", maintain_order="left")
-        own = own.with_columns(pl.col("group").fill_null(NONE)).with_row_index("window")
-        pinned = (
-            own.sort("until_ns")
-            .join_asof(
-                self._pinned,
-                left_on="until_ns",
-                right_on="pinned_ns",
-                by="group",
-                check_sortedness=False,
-            )
-            .sort("window")["pinned_ns"]
-        )
+        own = self._grouped(windows)
         group, start, until = (own[name].to_numpy() for name in ("group", "start_ns", "until_ns"))
-        free = np.maximum(start, pinned.fill_null(np.iinfo(np.int64).min).to_numpy())
-        return Saved(
-            self._shorter((group, start, until)),
-            self._shorter((group, np.minimum(free, until), until)),
+        free = self.free_ns(windows)
+        return Saved(self._shorter((group, start, until)), self._shorter((group, free, until)))
+
+    def free_ns(self, windows: pl.DataFrame) -> Ints:
+        """Return from when on nothing in a window waits for the host to launch it; its start or later.
+
+        Args:
+            windows: As of `saved`.
+        """
+        own = self._grouped(windows).with_row_index("window").sort("until_ns")
+        late = own.join_asof(
+            self._pinned,
+            left_on="until_ns",
+            right_on="pinned_ns",
+            by="group",
+            check_sortedness=False,
+        ).sort("window")
+        return late.select(pl.max_horizontal("start_ns", "pinned_ns")).to_series().to_numpy()
+
+    def _grouped(self, windows: pl.DataFrame) -> pl.DataFrame:
+        own = windows.join(self._places, on=self._by, how="left", maintain_order="left")
+        return own.with_columns(pl.col("group").fill_null(NONE))
+
+    def gone(self) -> pl.DataFrame:
+        """Return the stretches of time that activities cover now, and would not.
+
+        Returns:
+            Frame with the columns of `by`, start_ns and end_ns; none overlap on a device.
+        """
+        # Kernels begin when they did, so what one leaves uncovered ends where the next begins, at last.
+        last = np.append(self._group[1:] != self._group[:-1], True)[: len(self._group)]
+        following = np.where(last, -NEVER, np.append(self._start[1:], 0))
+        start, end = (
+            np.maximum(reached_ns(ends, self._group), ends) for ends in (self._sooner, self._end)
         )
+        found = {"group": self._group, "start_ns": start, "end_ns": np.minimum(end, following)}
+        rows = pl.DataFrame(found).filter(pl.col("start_ns") < pl.col("end_ns"))
+        return rows.join(self._places, on="group", maintain_order="left").drop("group")
 
     def _shorter(self, windows: tuple[Ints, Ints, Ints]) -> Ints:
         before = covered_ns((self._group, self._start, self._end), windows)

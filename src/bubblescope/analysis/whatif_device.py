@@ -12,7 +12,9 @@ length s:
   ranks together), and max over r of (s - h), where each waits as long as it did. Ranks that are late in
   turns, each waiting for the others, would gain less than that.
 * the same where nearly all of that is in collectives of which it is known who waits for whom: the run
-  is replayed without h (`bubblescope.analysis.coupled_ranks`).
+  is replayed without h (`bubblescope.analysis.coupled_ranks`). Of faster kernels, h is what they leave
+  to no other computation or copy, also beneath a collective; at least, what is after the last
+  operation that waited on any rank for its host to launch it.
 * where exposed communication itself goes, waiting and all: max over r of (s - h).
 * where ranks that come late to collectives have as much to do before each as others have: the run is
   replayed so, with some others to take after.
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
@@ -103,6 +105,18 @@ def class_of(name: str) -> Use:
             f"a run cannot be without {str(name)!r}; without {', '.join(known)} it can"
         )
     return Use(name)
+
+
+class _Gone(NamedTuple):
+    """What goes of the time of ranks.
+
+    Attributes:
+        known: Frame with rank, start_ns and end_ns: where it is known when.
+        in_sums: Frame with step and spent_ns: where it is known how much only; None if nowhere.
+    """
+
+    known: pl.DataFrame
+    in_sums: pl.DataFrame | None = None
 
 
 class DeviceWhatIf:
@@ -196,13 +210,62 @@ class DeviceWhatIf:
             ScheduleError: No kernel matches, or kernels are not known.
         """
         faster = FasterKernels(self._activities, pattern, factor)
+        works = self._of_works(faster, pattern, factor)
         windows = self._windows()
         saved = faster.saved(windows)
+        most = saved if works is None else works.saved(windows)
         removed = windows.with_columns(
-            removed_ns=pl.Series(saved.least_ns), most_ns=pl.Series(saved.most_ns)
+            removed_ns=pl.Series(saved.least_ns), most_ns=pl.Series(most.most_ns)
         )
+        gone = None
+        if works is not None and self._is_matched:
+            free = windows.with_columns(free_ns=pl.Series(faster.free_ns(windows)))
+            gone = (_Gone(self._once_free(works.gone(), free)), _Gone(works.gone()))
         change = f"kernels of {pattern!r} take {factor:g} times as long"
-        return self._removed(change, HOST_AHEAD, removed)
+        return self._removed(change, HOST_AHEAD, removed, gone=gone)
+
+    def _of_works(self, faster: FasterKernels, pattern: str, factor: float) -> FasterKernels | None:
+        """Return the same kernels beside those that compute or copy alone, of ranks that communicate.
+
+        A collective covers what is done beneath it only as long as it waits for others.
+
+        Returns:
+            None on a single device, and if some of the kernels communicate.
+        """
+        if not self._coupled or "use" not in self._activities.columns:
+            return None
+        others = self._activities.filter(pl.col("use") != Use.COMMUNICATION.value)
+        with suppress(ScheduleError):  # all of them communicate
+            works = FasterKernels(others, pattern, factor)
+            return works if works.less_ns == faster.less_ns else None
+        return None
+
+    def _once_free(self, gone: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+        """Return what goes of each step once no rank waits for its host to launch anything any more.
+
+        Args:
+            gone: What goes, as `FasterKernels.gone` has it.
+            windows: As of `_windows`, and free_ns, from when on each waits no more.
+        """
+        clock = self._waiting.clock_ns
+        ahead = pl.col("rank").replace_strict(clock, return_dtype=pl.Int64)
+        held = pl.when(pl.col("free_ns") > pl.col("start_ns")).then(pl.col("free_ns") - ahead)
+        begin = pl.max_horizontal("start_ns", held.max().over("step") + ahead)
+        placed = gone.sort("start_ns").join_asof(
+            windows.with_columns(begin_ns=begin).sort("start_ns"),
+            on="start_ns",
+            by=_DEVICE,
+            check_sortedness=False,
+        )
+        return (
+            placed.drop_nulls("until_ns")
+            .select(
+                "rank",
+                start_ns=pl.max_horizontal("start_ns", "begin_ns"),
+                end_ns=pl.min_horizontal("end_ns", "until_ns"),
+            )
+            .filter(pl.col("start_ns") < pl.col("end_ns"))
+        )
 
     def healthy(self, *ranks: int) -> Prediction:
         """Answer what it would have taken had ranks had as much to do before collectives as others.
@@ -252,11 +315,16 @@ class DeviceWhatIf:
         begun = pl.concat([first, windows]).group_by("rank").agg(pl.col("start_ns").min())
         return CoupledRanks(found, dict(begun.iter_rows()))
 
-    def _mean_of(self, replay: Replay, in_sums: pl.DataFrame | None = None) -> int:
+    def _mean_of(
+        self, replay: Replay, in_sums: pl.DataFrame | None = None, *, sure: bool = True
+    ) -> int:
         """Return how long a step is in a run that was replayed.
 
         Args:
             replay: The run.
+            sure: Whether it would be just so, and not as short at best. One rank may then be too early
+                where a step begins, and not where it ends: the mean step of any rank is no longer for
+                that, and the mean of the longest ones no shorter.
             in_sums: Frame with step and spent_ns: what goes as well, nobody knows when; no path through
                 a step loses more than all of it.
         """
@@ -273,7 +341,9 @@ class DeviceWhatIf:
             found = found.join(sums, on="step", how="left", nulls_equal=True)
             more = pl.col("more_ns").fill_null(0)
         left = pl.col("length_ns") - pl.col("sooner_ns")
-        return self._mean((left - more).max(), found)
+        if sure:
+            return self._mean((left - more).max(), found)
+        return round(found.group_by(_DEVICE).agg((left - more).mean().alias("of"))["of"].max())  # type: ignore[arg-type]
 
     @cached_property
     def _arrivals(self) -> pl.DataFrame:
@@ -346,7 +416,7 @@ class DeviceWhatIf:
     def _is_slow(self, use: Use) -> bool:
         """Say whether most of the time of a class is in calls, or gaps, as long as on first use."""
         rows = self._budget.filter(is_spent_on([use]))
-        spent, slow, _, longest = rows.select(pl.col("spent_ns").sum(), *call_sums()).row(0)
+        spent, *_, slow, _, longest = rows.select(pl.col("spent_ns").sum(), *call_sums()).row(0)
         return 2 * slow > spent or (use is Use.LAUNCH_CALL and one_loads(spent, longest))
 
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
@@ -367,9 +437,10 @@ class DeviceWhatIf:
             self._spent(most, "most_ns"), on=_PLACE, how="full", coalesce=True, nulls_equal=True
         )
         waits = [use for use in _WAITS if use not in least]
-        return self._removed(
-            change, needs, removed, waits=waits, best_if=best_if, uses=(least, most)
-        )
+        gone = None
+        if Use.COMMUNICATION in waits and self._is_matched:
+            gone = (self._located(least), self._located(most))
+        return self._removed(change, needs, removed, waits=waits, best_if=best_if, gone=gone)
 
     def _spent(self, uses: Collection[Use], name: str) -> pl.DataFrame:
         """Return what each device's step spent on some uses, under a name."""
@@ -384,7 +455,7 @@ class DeviceWhatIf:
         *,
         waits: Collection[Use] = _WAITS,
         best_if: str = HOST_SOONER,
-        uses: tuple[Collection[Use], Collection[Use]] | None = None,
+        gone: tuple[_Gone, _Gone] | None = None,
     ) -> Prediction:
         """Return what is left of the steps.
 
@@ -395,7 +466,7 @@ class DeviceWhatIf:
                 shorter, at least and at most.
             waits: What stays of what contains waiting for other ranks.
             best_if: What has to be so for the most to go.
-            uses: Classes of time that go, at least and at most, where that is all that does.
+            gone: What goes, at least and at most, if it is known who waits for whom meanwhile.
         """
         of = self._steps
         waiting = self._spent(waits, "waiting_ns")
@@ -411,13 +482,15 @@ class DeviceWhatIf:
             alone = (length - most - pl.col("waiting_ns")).max()
             best = pl.max_horizontal(alone, length.max() - most.sum())
         shortest = self._mean(best, of)
-        if uses is not None and Use.COMMUNICATION in waits and self._is_matched:
-            (least, _), (much, in_sums) = map(self._located, uses)
-            predicted = min(predicted, self._mean_of(self._waiting.without(least)))
-            sooner = self._mean_of(self._waiting.without(much, most=True), in_sums)
+        if gone is not None:
+            least, much = gone
+            predicted = min(predicted, self._mean_of(self._waiting.without(least.known)))
+            hides = self._waiting.hides
+            at_best = self._waiting.without(much.known, most=True)
+            sooner = self._mean_of(at_best, much.in_sums, sure=not hides)
             shortest = max(shortest, sooner)
-            conditions += [GAPS_IN_LINE] if in_sums.height else []
-            conditions += [MORE_HIDDEN] if self._waiting.hides else []
+            conditions += [] if much.in_sums is None else [GAPS_IN_LINE]
+            conditions += [MORE_HIDDEN] if hides else []
         elif self._coupled and (Use.COMMUNICATION in waits or waiting.height):
             conditions.append(NO_WAITING)
         return Prediction(
@@ -429,11 +502,12 @@ class DeviceWhatIf:
             self._error,
         ).down_to(shortest, all_of(*conditions))
 
-    def _located(self, uses: Collection[Use]) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return what was spent on some classes: where it is known when, and where as a sum only."""
+    def _located(self, uses: Collection[Use]) -> _Gone:
+        """Return what was spent on some classes."""
         rows = self._budget.filter(is_spent_on(uses), pl.col("spent_ns") > 0)
         known = pl.col("spent_ns") == pl.col("end_ns") - pl.col("start_ns")
-        return rows.filter(known), rows.filter(~known)
+        in_sums = rows.filter(~known)
+        return _Gone(rows.filter(known), in_sums if in_sums.height else None)
 
     def _mean(self, of_devices: pl.Expr, steps: pl.DataFrame | None = None) -> int:
         """Return the mean over steps of what an expression makes of a step's devices."""

@@ -48,6 +48,9 @@ SCHEMA: Final = "bubblescope.stragglers/1"
 NEGLIGIBLE: Final = 1.03
 """A slowdown below this is not worth explaining, as the paper has it."""
 
+_IN_COLLECTIVES: Final = ("span", "step_ns", "late_ranks", "late_together", "collectives")
+"""Keys of the schema that are null of a pipeline: they tell who is late in a run without one."""
+
 
 class Slowdown(msgspec.Struct, frozen=True, eq=False):
     """How many times as long steps are as ideal ones, if only some operations keep their times.
@@ -347,6 +350,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             "last_stage": msgspec.to_builtins(self.last_stage),
             "worst_workers": {"ranks": self.worst, **msgspec.to_builtins(self.worst_workers)},
             "steps": [self._step(index) for index in range(len(self.steps))],
+            **dict.fromkeys(_IN_COLLECTIVES),
             "notices": [msgspec.to_builtins(notice) for notice in self.notices],
             "warnings": msgspec.to_builtins(self.timeline.run.warnings),
         }

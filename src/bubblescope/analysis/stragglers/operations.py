@@ -135,10 +135,7 @@ def tabulate(timeline: Timeline, waits_ns: Array) -> Operations:
     job_trace, types, tasks = _typed(timeline.tasks)
     typed = tasks["type"] >= 0
     if not (typed & (tasks["kind"] == Kind.FORWARD.value)).any():
-        raise TimelineError(
-            "the timeline has no forward, so there is no pipeline to replay; who waits for whom in "
-            "collectives is in what `report` and `why` say"
-        )
+        raise TimelineError("the timeline has no forward, so there is no pipeline to replay")
     steps = tasks["step"].filter(typed).unique().sort().to_list()
     pipeline, place_of, replica_of, notices = _pipeline(timeline.ranks, tasks)
     known = timeline.ranks["rank"].to_numpy()

@@ -171,6 +171,8 @@ def _seen(budget: Budget, use: Use, *, alike: bool) -> tuple[list[Finding], str]
         said, advised = _waits(budget, alike=alike)
     else:
         said, advised = _once(budget, use, of_use)
+        if use is Use.LAUNCH_CALL and not advised and (long := _long(of_use)) is not None:
+            said, advised = [*said, long], LONG_CALLS
     top = of_use.filter(pl.col("detail").is_not_null(), pl.col("then").is_null()).head(1)
     if top.height:
         detail = top["detail"][0]
@@ -282,6 +284,18 @@ def _slow(of_use: pl.DataFrame, what: str) -> Finding | None:
         slow, count = longest, 1
     values = {"count": count, "slow_share": slow / spent, "longest_ns": longest}
     return Finding("evidence", f"slow_{what}" if count == 1 else f"slow_{what}s", values)
+
+
+LONG_CALLS: Final = "long_calls"
+"""Key of the advice about launches that take long, each, whatever for."""
+
+
+def _long(of_use: pl.DataFrame) -> Finding | None:
+    """Return how many launch calls that do more than launch take most of the time, if they do."""
+    spent, time, count = of_use.select(pl.col("spent_ns", "long_ns", "long").sum()).row(0)
+    if time <= _MOSTLY * spent:
+        return None
+    return Finding("evidence", LONG_CALLS, {"count": count, "long_share": time / spent})
 
 
 CALLS_OF_MEMORY: Final = "calls_of_memory"

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.arrivals import Late, late
 from bubblescope.analysis.finding import Finding
-from bubblescope.model.budget import IDLE, Use
+from bubblescope.analysis.lateness import explained
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from bubblescope.analysis.device_budget import Budget, Spending
+    from bubblescope.analysis.device_budget import Budget
+    from bubblescope.analysis.lateness import LateRank
 
 LATE: Final = "late_ranks"
 """Key of the advice about exposed communication that is waiting for ranks which come late."""
 
-_EXPLAINS: Final = 0.5
-"""Share of how late a rank comes above which what it does longer may be why."""
 _MOST: Final = 3
 """Ranks that are named."""
 
@@ -30,46 +25,26 @@ def late_ranks(budget: Budget, *, alike: bool) -> list[Finding]:
 
     Args:
         budget: What devices spent their time on.
-        alike: Whether all ranks do the same, so that what one does longer may be why it comes late.
+        alike: As of `explained`.
     """
     arrivals, steps = budget.arrivals, budget.in_steps.spending
     if not arrivals.height or not steps.communication_exposed_ns:
         return []
     waits, kernels = arrivals.select(pl.col("exposed_waits_ns", "collectives").sum()).row(0)
     values = {"waiting_share": waits / steps.communication_exposed_ns, "count": kernels}
-    named = late(arrivals, budget.stepped_ns)
-    others = set(arrivals["rank"]) - {one.rank for one in named} if alike else set()
-    return [
-        Finding("evidence", "waiting", values),
-        *(_finding(one, budget, others) for one in named[:_MOST]),
-    ]
+    named = explained(budget, alike=alike)[:_MOST]
+    return [Finding("evidence", "waiting", values), *map(_finding, named)]
 
 
-def _finding(one: Late, budget: Budget, others: Collection[int]) -> Finding:
+def _finding(found: LateRank) -> Finding:
+    one = found.late
     values = {
         "rank": one.rank,
         "last": one.last,
         "of": one.collectives,
         "late_share": one.share,
     }
-    longer = _longer(budget, one.rank, others) if others else None
-    if longer is None or longer[1] < _EXPLAINS * one.share:
+    if found.use is None:
         return Finding("evidence", "late_rank", values)
-    use, more = longer
-    return Finding("evidence", "late_rank_by", {**values, "longer_share": more, "loss": use})
-
-
-def _longer(budget: Budget, rank: int, others: Collection[int]) -> tuple[Use, float]:
-    """Return what a rank spends most time on beyond what others do, and the share of its time."""
-    own, usual = budget.per_rank[rank], [budget.per_rank[other] for other in others]
-    more = {
-        use: (_share(own, use) - median(_share(other, use) for other in usual))
-        for use in (Use.COMPUTE, Use.COPY, *IDLE)
-    }
-    most = max(more, key=lambda use: more[use])
-    return most, more[most]
-
-
-def _share(spending: Spending, use: Use) -> float:
-    spent = spending.compute_ns if use is Use.COMPUTE else spending.lost_ns(use)
-    return spending.share(spent) or 0.0
+    longer = {"longer_share": found.more, "loss": found.use}
+    return Finding("evidence", "late_rank_by", {**values, **longer})

@@ -408,6 +408,9 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Of this time, {slow_share} is in {count} launch calls of over a millisecond each, the longest "
         "of {longest_ns}."
     ),
+    ("evidence", "long_calls"): (
+        "Of this time, {long_share} is in launch calls of 100 us or longer, {count} in all."
+    ),
     ("evidence", "slow_gap"): (
         "Of this time, {slow_share} is in a single gap, of {longest_ns}, and there are too few steps "
         "to tell whether it recurs."
@@ -449,6 +452,13 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "unlinked_option"): DEVICE_HEADLINES[Use.UNLINKED],
     ("advice", "unlinked_option"): "With {option}, a trace tells more of what launched the work.",
     ("headline", "first_use"): "Load kernels ahead, or trace later steps.",
+    ("headline", "long_calls"): "See what launch calls wait for.",
+    ("advice", "long_calls"): (
+        "A launch takes some microseconds. Calls that take this long do something else as well: they "
+        "wait for a lock that another thread holds, for room in a full queue of launches, or for the "
+        "profiler; or they load a kernel on first use. Look at the host's other threads meanwhile; "
+        "CUDA or HIP graphs are of help against many short launches."
+    ),
     ("advice", "first_use"): (
         "A launch that takes as long as this loads or compiles its kernel, on first use, which is no "
         "cost of every step. Leave the first steps out of the trace, or load kernels ahead "

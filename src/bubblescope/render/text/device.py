@@ -47,7 +47,9 @@ def device_section(budget: Budget, limit: int) -> RenderableType:
     if len(worst) < len(ranks):
         about = f"{about}; the {len(worst)} that idle most of {len(ranks)} ranks"
     return Group(
-        titled("Device", table, about), _collectives(budget, limit), _details(budget, limit)
+        titled("Device", table, about),
+        *([collectives_section(budget, limit)] if tells_of_waiting(budget) else []),
+        _details(budget, limit),
     )
 
 
@@ -103,11 +105,9 @@ def _bar(parts: tuple[int, ...], whole: int) -> Text:
     return bar
 
 
-def _collectives(budget: Budget, limit: int) -> RenderableType:
-    """Return who waits for whom in collectives, if anybody does: those that come latest."""
+def collectives_section(budget: Budget, limit: int) -> RenderableType:
+    """Return who waits for whom in collectives: those that come latest."""
     rows, time_ns = budget.arrivals, budget.stepped_ns
-    if not tells_of_waiting(budget):
-        return Group()
     table = table_of("rank", "collectives", "last in", "waits", "late")
     worst = rows.sort("late_ns", "rank", descending=[True, False]).head(limit).sort("rank")
     for row in worst.to_dicts():

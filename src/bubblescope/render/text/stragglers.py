@@ -13,10 +13,13 @@ from rich.text import Text
 
 from bubblescope.analysis import stragglers
 from bubblescope.analysis.rank_standing import Standing
+from bubblescope.analysis.stragglers.in_collectives import replays
 from bubblescope.analysis.stragglers.parallel_ranks import Beside
 from bubblescope.model import units
+from bubblescope.model.progress import SILENT
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import table_of, times_of, warnings_of
+from bubblescope.render.text.stragglers_in_collectives import LateRanks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.rank_standing import Alike
     from bubblescope.analysis.stragglers import Explained
+    from bubblescope.model.progress import Progress
+    from bubblescope.model.timeline import Timeline
 
 _ROWS: Final = 12
 _ODD: Final = 3
@@ -41,6 +46,22 @@ _NOTHING: Final = 1.0
 
 _ORDINARY: Final = 0.01
 """A type of operation that costs less than this share of a step is not worth a line."""
+
+
+def slowed(timeline: Timeline, *, progress: Progress = SILENT) -> Stragglers | LateRanks:
+    """Return what slow operations, stages and workers cost a job, or who is late without a pipeline.
+
+    Args:
+        timeline: The run.
+        progress: Is told what is being worked out.
+
+    Raises:
+        TimelineError: No step can be replayed, and ranks cannot be compared; the message says why.
+        ScheduleError: Operations wait for each other in a circle.
+    """
+    if replays(timeline):
+        return Stragglers.of(timeline, progress=progress)
+    return LateRanks.of(timeline, progress=progress)
 
 
 class Stragglers(Face, stragglers.Stragglers, frozen=True, eq=False):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bubblescope.analysis.prediction import Prediction
+    from bubblescope.analysis.stragglers.in_collectives import LateRanks
 
 _LONGEST: Final = len("interleaved-zb, 4 chunks")
 """Characters of the longest name of a schedule, which is not to be broken."""
@@ -40,11 +41,7 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
     def shown(self, *, everything: bool = False) -> RenderableType:
         """Return the answers to be printed; there are never too many."""
         del everything
-        now = f"now {units.duration(self.step_ns)}{_SPANS[self.span]}"
-        if self.span == STEP and self.timeline.budget["rank"].n_unique() > 1:
-            now += ", on the rank that takes longest"
-        if self.open:
-            now += ", and more: no step's end is in the trace"
+        now = measured(self)
         times, left_out = times_of(self.timeline), warnings_of(self.notices)
         if not self.predictions:
             nothing = Text("nothing that was tried would make it faster")
@@ -70,11 +67,11 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
             first = one is self.predictions[0] and len(self.predictions) > 1
             below = [Text.assemble(("needs: ", "dim"), (one.needs, "dim"))] if one.needs else []
             table.add_row(
-                _length(one),
+                length(one),
                 *([marks.get(one.best_if, "")] if len(marks) > 1 else []),
                 units.duration(one.saved_ns),
                 units.change(-one.saved_share),
-                Text(units.percent(one.error), _style(one.error)),
+                Text(units.percent(one.error), style(one.error)),
                 *([one.change, one.needs] if beside else [Group(one.change, *below)]),
                 style="bold" if first else "",
             )
@@ -104,12 +101,20 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
         first = self.predictions[0]
         span = "" if self.span == CAPTURE else " a step"
         return (
-            f"{first.change}: {_length(first)} instead of "
+            f"{first.change}: {length(first)} instead of "
             f"{units.duration(self.step_ns)}{span}, ± {units.percent(first.error)}"
         )
 
 
-def _length(one: Prediction) -> str:
+def measured(run: whatif.Predictions | LateRanks) -> str:
+    """Return how long what is predicted is now, and what that is."""
+    now = f"now {units.duration(run.step_ns)}{_SPANS[run.span]}"
+    if run.span == STEP and run.timeline.budget["rank"].n_unique() > 1:
+        now += ", on the rank that takes longest"
+    return f"{now}, and more: no step's end is in the trace" if run.open else now
+
+
+def length(one: Prediction) -> str:
     """Return what is predicted, as a range if it is one."""
     longest = units.duration(one.predicted_ns)
     shortest = longest if one.best_ns is None else units.duration(one.best_ns)
@@ -119,5 +124,6 @@ def _length(one: Prediction) -> str:
     return f"{number if unit == of_both else shortest} to {longest}"
 
 
-def _style(error: float) -> str:
+def style(error: float) -> str:
+    """Return the colour of an error, by how far off it is."""
     return "green" if error <= _CLOSE else "yellow" if error <= _NEAR else "red"
