@@ -1207,9 +1207,9 @@ class TestOneProcess:
     @pytest.mark.parametrize(
         ("program", "steps"),
         [
-            ("in_thread(trained, model, optimizer, 4)", [1, 2, 3]),
+            ("in_thread(trained, model, optimizer, 4)", [0, 1, 2, 3]),
             # As epochs that a server starts: each thread goes on where another has ended.
-            ("for _ in range(3): in_thread(trained, model, optimizer, 2)", [1, 2, 3, 4, 5]),
+            ("for _ in range(3): in_thread(trained, model, optimizer, 2)", [0, 1, 2, 3, 4, 5]),
             (THERE_AND_BACK, [0, 1, 4, 5, 6, 7]),
             (ANEW, [2, 3]),
         ],
@@ -1218,7 +1218,7 @@ class TestOneProcess:
     def test_what_one_thread_has_made_is_recorded_where_it_is_trained(
         self, tmp_path, program, steps
     ):
-        """Once a thread has shown, by a step, or two, that it is it that trains."""
+        """As the first of all, or once the thread has shown by a step, or two, that it trains."""
         program = f"""
 import threading
 done = 0

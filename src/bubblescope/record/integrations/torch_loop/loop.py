@@ -188,9 +188,23 @@ class Loop:
         It may have the very identity of that one: the system gives it again.
         """
         if self.thread and not self._session.thread.is_alive():
-            with self._adopting:
-                if self._session.thread is not threading.current_thread():
-                    self._follow_thread()
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """Follow this thread, if it is not the one that is followed."""
+        with self._adopting:
+            if self._session.thread is not threading.current_thread():
+                self._follow_thread()
+
+    def _trains_first(self) -> bool:
+        """Say whether a forward here is the first of all: the thread that is followed may not train."""
+        try:
+            leaves = self._session.shared(Steps).leaves
+            alone = self._step < 0 and not any(map(leaves, self._optimizers))
+            return alone and self._in_training()
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+            return False
 
     def stepped_elsewhere(self, optimizer: Any) -> None:
         """Note a step of another thread than the one that is followed, or of an optimizer of its own.
@@ -764,6 +778,8 @@ class Loop:
         first = self._between
         if first or self.thread != _thread():
             self._succeed()
+            if self._trains_first():
+                self._take_over()
         work: Work | None = None
         again = False
 
