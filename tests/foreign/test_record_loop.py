@@ -1677,11 +1677,13 @@ WAITED_FOR = """
         def forward(self, x):
             time.sleep({sleep})
             return super().forward(x)
-    model = nn.parallel.DistributedDataParallel(Slow(4, 4))
+    Replica = nn.parallel.DistributedDataParallel
+    {model}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {later}
     for step in range(8):
         for micro in range(2):
-            with model.no_sync() if micro == 0 else torch.enable_grad():
+            with replica.no_sync() if micro == 0 else torch.enable_grad():
                 model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -1689,9 +1691,17 @@ WAITED_FOR = """
 """
 
 
-def test_the_rank_that_others_wait_for_is_slow_and_not_the_one_that_waits(tmp_path):
+@pytest.mark.parametrize(
+    ("model", "later"),
+    [
+        ("model = replica = Replica(Slow(4, 4))", ""),
+        ("model = nn.Sequential(Slow(4, 4))", "replica = model[0] = Replica(model[0])"),
+    ],
+    ids=["a model", "a part of a model"],
+)
+def test_the_rank_that_others_wait_for_is_slow_and_not_the_one_that_waits(tmp_path, model, later):
     """Rank 1 sleeps in its forwards. Rank 0 waits for its gradients, in the last backward of a step."""
-    program = WAITED_FOR.format(sleep="0.03 if rank else 0.005")
+    program = WAITED_FOR.format(sleep="0.03 if rank else 0.005", model=model, later=later)
     done = recorded(tmp_path / "out", torchrun(tmp_path, 2, textwrap.dedent(program)))
     assert done.returncode == 0, done.stderr[-3000:]
     timeline = sources.load(tmp_path / "out")

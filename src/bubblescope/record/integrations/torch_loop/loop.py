@@ -335,6 +335,7 @@ class Loop:
                 self._follow([wrapper])
                 inner, outer = (one._compiled_call_impl for one in (within[0], wrapper))  # noqa: SLF001
                 outer.chunk = inner.chunk = inner.chunk or self._free_chunk()
+        self._reducing = Reducing.of(self._there())  # parts may be wrapped too
 
     def _follow_untrained(self) -> None:
         """Follow what is not trained too, as soon as there is any."""
