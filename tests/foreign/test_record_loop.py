@@ -1257,6 +1257,34 @@ optimizer = torch.optim.Adam(model.parameters())
             for begin, end, *task in stamped(tmp_path / "out", done.stdout.splitlines(), name):
                 assert begin <= task[0] < task[1] <= end
 
+    def test_a_training_that_failed_begins_anew(self, tmp_path):
+        """With another model and optimizer: what the step had done until then is of no step."""
+        program = """
+            def trained(fails):
+                model = made()
+                optimizer = optimizer_of(model)
+                for step in range(2):
+                    for micro in range(2):
+                        loss = model(x).sum()
+                        if fails and step == micro == 1:
+                            raise RuntimeError
+                        loss.backward()
+                    optimizer.step()
+            for fails in (True, False):
+                try:
+                    trained(fails)
+                except RuntimeError:
+                    print("again")
+        """
+        done = recorded(tmp_path / "out", job(tmp_path, program))
+        assert done.returncode == 0, done.stderr[-3000:]
+        timeline = sources.load(tmp_path / "out")
+        assert timeline.steps == [0, 1, 2]
+        for step in timeline.steps:
+            assert order(timeline, step=step) == IN_TURN
+        of_none = timeline.tasks.filter(pl.col("step").is_null(), pl.col("kind").is_in(PASSES))
+        assert of_none["kind"].to_list() == ["forward", "backward", "forward"]
+
     def test_of_threads_that_train_at_once_one_is_recorded(self, tmp_path):
         program = """
             import threading
