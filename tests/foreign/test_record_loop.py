@@ -1207,9 +1207,9 @@ class TestOneProcess:
     @pytest.mark.parametrize(
         ("program", "steps"),
         [
-            ("in_thread(trained, model, optimizer, 4)", [1, 2, 3]),
+            ("in_thread(trained, model, optimizer, 4)", [0, 1, 2, 3]),
             # As epochs that a server starts: each thread goes on where another has ended.
-            ("for _ in range(3): in_thread(trained, model, optimizer, 2)", [1, 2, 3, 4, 5]),
+            ("for _ in range(3): in_thread(trained, model, optimizer, 2)", [0, 1, 2, 3, 4, 5]),
             (THERE_AND_BACK, [0, 1, 4, 5, 6, 7]),
             (ANEW, [2, 3]),
         ],
@@ -1218,7 +1218,7 @@ class TestOneProcess:
     def test_what_one_thread_has_made_is_recorded_where_it_is_trained(
         self, tmp_path, program, steps
     ):
-        """Once a thread has shown, by a step, or two, that it is it that trains."""
+        """As the first of all, or once the thread has shown by a step, or two, that it trains."""
         program = f"""
 import threading
 done = 0
@@ -1256,6 +1256,34 @@ optimizer = torch.optim.Adam(model.parameters())
         for name in ("forward", "backward", "optimizer"):
             for begin, end, *task in stamped(tmp_path / "out", done.stdout.splitlines(), name):
                 assert begin <= task[0] < task[1] <= end
+
+    def test_a_training_that_failed_begins_anew(self, tmp_path):
+        """With another model and optimizer: what the step had done until then is of no step."""
+        program = """
+            def trained(fails):
+                model = made()
+                optimizer = optimizer_of(model)
+                for step in range(2):
+                    for micro in range(2):
+                        loss = model(x).sum()
+                        if fails and step == micro == 1:
+                            raise RuntimeError
+                        loss.backward()
+                    optimizer.step()
+            for fails in (True, False):
+                try:
+                    trained(fails)
+                except RuntimeError:
+                    print("again")
+        """
+        done = recorded(tmp_path / "out", job(tmp_path, program))
+        assert done.returncode == 0, done.stderr[-3000:]
+        timeline = sources.load(tmp_path / "out")
+        assert timeline.steps == [0, 1, 2]
+        for step in timeline.steps:
+            assert order(timeline, step=step) == IN_TURN
+        of_none = timeline.tasks.filter(pl.col("step").is_null(), pl.col("kind").is_in(PASSES))
+        assert of_none["kind"].to_list() == ["forward", "backward", "forward"]
 
     def test_of_threads_that_train_at_once_one_is_recorded(self, tmp_path):
         program = """
@@ -1677,11 +1705,13 @@ WAITED_FOR = """
         def forward(self, x):
             time.sleep({sleep})
             return super().forward(x)
-    model = nn.parallel.DistributedDataParallel(Slow(4, 4))
+    Replica = nn.parallel.DistributedDataParallel
+    {model}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {later}
     for step in range(8):
         for micro in range(2):
-            with model.no_sync() if micro == 0 else torch.enable_grad():
+            with replica.no_sync() if micro == 0 else torch.enable_grad():
                 model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -1689,9 +1719,17 @@ WAITED_FOR = """
 """
 
 
-def test_the_rank_that_others_wait_for_is_slow_and_not_the_one_that_waits(tmp_path):
+@pytest.mark.parametrize(
+    ("model", "later"),
+    [
+        ("model = replica = Replica(Slow(4, 4))", ""),
+        ("model = nn.Sequential(Slow(4, 4))", "replica = model[0] = Replica(model[0])"),
+    ],
+    ids=["a model", "a part of a model"],
+)
+def test_the_rank_that_others_wait_for_is_slow_and_not_the_one_that_waits(tmp_path, model, later):
     """Rank 1 sleeps in its forwards. Rank 0 waits for its gradients, in the last backward of a step."""
-    program = WAITED_FOR.format(sleep="0.03 if rank else 0.005")
+    program = WAITED_FOR.format(sleep="0.03 if rank else 0.005", model=model, later=later)
     done = recorded(tmp_path / "out", torchrun(tmp_path, 2, textwrap.dedent(program)))
     assert done.returncode == 0, done.stderr[-3000:]
     timeline = sources.load(tmp_path / "out")

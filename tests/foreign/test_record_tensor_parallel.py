@@ -6,6 +6,7 @@ import json
 import textwrap
 
 import polars as pl
+import pytest
 from test_record_loop import recorded, run, torchrun
 
 from bubblescope import sources
@@ -15,7 +16,9 @@ from full import needs
 needs("torch")
 
 JOB = """
-    import json, os, sys, time, torch
+    import json, os, sys, time
+    os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # graphs are made in each run
+    import torch
     from torch import distributed, nn
     from torch._dynamo.utils import counters
     from torch.distributed import _functional_collectives as functional
@@ -36,29 +39,24 @@ JOB = """
             stamps.append([begin, time.monotonic_ns()])
             return result
         return call
-    class Slow(torch.autograd.Function):
-        @staticmethod
-        def forward(context, x):
-            time.sleep(0.02 if rank == 1 else 0.002)
-            return x.clone()
-        @staticmethod
-        def backward(context, gradient):
-            time.sleep(0.02 if rank == 1 else 0.002)
-            return gradient
+    @torch.library.custom_op("job::slow", mutates_args=())  # graphs hold it as it is
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.02 if rank == 1 else 0.002)
+        return x.clone()
+    slow.register_fake(torch.empty_like)
+    slow.register_autograd(lambda context, gradient: slow(gradient))
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
             self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
         def forward(self, x):
-            return x + self.down(self.between(self.up(x)))
-        def between(self, x):
-            return x if "compiled" in sys.argv else Slow.apply(x)
+            return x + self.down(slow(self.up(x)))
     model = nn.Sequential(nn.Linear(8, 8), Block(), Block(), nn.Linear(8, 8))
     for block in model[1:3]:
         parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
-    if "compiled" in sys.argv:
-        model = torch.compile(model, backend="aot_eager")
+    if len(sys.argv) > 1:
+        model = torch.compile(model, backend=sys.argv[1], fullgraph=True)
     else:
         functional.wait_tensor = stamped(functional.wait_tensor)  # above what records
     losses = []
@@ -109,10 +107,15 @@ def test_the_rank_that_others_wait_for_is_slow(tmp_path):
     assert slow.rank == 1
 
 
-def test_compiled_layers_have_the_same_graphs(tmp_path):
-    """What a graph waits for is within it, and not seen."""
-    told, said, timeline = both(tmp_path, "compiled")
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_ranks_wait_within_the_same_graphs(tmp_path, backend):
+    """Rank 0 waits for rank 1 within its graphs; what is only tried, as they are made, is no wait."""
+    told, said, timeline = both(tmp_path, backend)
     assert {rank: results for rank, (results, _) in said.items()} == {
         rank: results for rank, (results, _) in told.items()
     }
-    assert timeline.tasks.filter(kind="forward").height == 2 * 6
+    waits = timeline.tasks.filter(kind="collective").group_by("rank", "step").len()
+    assert waits["len"].to_list() == [4] * 2 * 6  # of two blocks, forward and backward
+    slow = study(timeline.slice(steps=range(1, 6))).slow_rank  # the first step makes the graphs
+    assert slow is not None
+    assert slow.rank == 1

@@ -177,8 +177,31 @@ def transfers(module: ModuleType, session: Session) -> None:
 
 
 def functional(module: ModuleType, session: Session) -> None:
-    """Record waiting for functional collectives, as those of a `DTensor`, which begin at once."""
-    module.wait_tensor = session.shared(Loop).collective(module.wait_tensor)  # type: ignore[attr-defined]
+    """Record waiting for functional collectives, as those of a `DTensor`, which begin at once.
+
+    Layers call the module's function, and compiled graphs the operator.
+    """
+    loop = session.shared(Loop)
+    module.wait_tensor = loop.collective(module.wait_tensor)  # type: ignore[attr-defined]
+    operator = sys.modules["torch"].ops._c10d_functional.wait_tensor.default  # noqa: SLF001
+    operator._op = _WaitOfGraphs(operator._op, loop)  # noqa: SLF001  it has no other name
+
+
+class _WaitOfGraphs:
+    """Waits in the place of an operator's own function, and is recorded."""
+
+    def __init__(self, theirs: Callable[..., Any], loop: Loop) -> None:
+        self._theirs, self._recorded = theirs, loop.collective(theirs)
+        self._tensor = sys.modules["torch"].Tensor
+        loop.passing.append(_WaitOfGraphs.__call__)
+
+    def __call__(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        # While a graph is made, it is tried with tensors of other classes.
+        wait = self._recorded if type(tensor) is self._tensor else self._theirs
+        return wait(tensor, *args, **kwargs)
+
+    def __hash__(self) -> int:
+        return hash(self._theirs)  # by which PyTorch's tables find the operator
 
 
 def _receiving(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:

@@ -153,6 +153,8 @@ class Loop:
                 return
             wanted = _held_by(optimizer)
             if not self._known().issuperset(map(id, wanted)):  # some have one for each parameter
+                if self._abandoned():
+                    self._begin_anew(0)
                 self._follow(called_of(self.modules.models_of(wanted), set(map(id, wanted))))
                 self._called, self._tries = False, _TRIES
                 self._heed()
@@ -188,9 +190,23 @@ class Loop:
         It may have the very identity of that one: the system gives it again.
         """
         if self.thread and not self._session.thread.is_alive():
-            with self._adopting:
-                if self._session.thread is not threading.current_thread():
-                    self._follow_thread()
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """Follow this thread, if it is not the one that is followed."""
+        with self._adopting:
+            if self._session.thread is not threading.current_thread():
+                self._follow_thread()
+
+    def _trains_first(self) -> bool:
+        """Say whether a forward here is the first of all: the thread that is followed may not train."""
+        try:
+            leaves = self._session.shared(Steps).leaves
+            alone = self._step < 0 and not any(map(leaves, self._optimizers))
+            return alone and self._in_training()
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+            return False
 
     def stepped_elsewhere(self, optimizer: Any) -> None:
         """Note a step of another thread than the one that is followed, or of an optimizer of its own.
@@ -321,6 +337,7 @@ class Loop:
                 self._follow([wrapper])
                 inner, outer = (one._compiled_call_impl for one in (within[0], wrapper))  # noqa: SLF001
                 outer.chunk = inner.chunk = inner.chunk or self._free_chunk()
+        self._reducing = Reducing.of(self._there())  # parts may be wrapped too
 
     def _follow_untrained(self) -> None:
         """Follow what is not trained too, as soon as there is any."""
@@ -731,18 +748,19 @@ class Loop:
         self._session.end(begun)
         return result
 
-    def _give_up(self) -> None:
-        """Let a micro-batch whose backward failed, and those after it, be of no step.
+    def _abandoned(self) -> bool:
+        """Say whether all models that the step has called are gone, as where a training failed."""
+        calls = [model._compiled_call_impl for model in self._there()]  # noqa: SLF001
+        there = [call.chunk for call in calls if isinstance(call, Called)]
+        ran = [chunk for chunk in self._chunks if chunk.forwards]
+        return not self._between and bool(ran) and not any(chunk in there for chunk in ran)
 
-        A forward comes instead of another backward: it takes the place, be it the same again or not.
-        """
-        failed = self._failed
+    def _begin_anew(self, first: int) -> None:
+        """Let what the step has done of micro-batches, from this one on, be of no step."""
         self._fails(None)
-        if failed is None:
-            return
-        self._session.spoil(failed.microbatch)
+        self._session.spoil(first)
         for chunk in self._chunks:
-            chunk.go_on(min(chunk.forwards, failed.microbatch))
+            chunk.go_on(min(chunk.forwards, first))
 
     def forward(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a model, and record it, though a step may begin with it, or marks have to be made.
@@ -764,6 +782,8 @@ class Loop:
         first = self._between
         if first or self.thread != _thread():
             self._succeed()
+            if self._trains_first():
+                self._take_over()
         work: Work | None = None
         again = False
 
@@ -837,7 +857,8 @@ class Loop:
                     return earlier, True
                 break
         if self._failed is not None:
-            self._give_up()
+            # It comes instead of another backward, and takes the place, be it the same again or not.
+            self._begin_anew(self._failed.microbatch)
         chunk = called.chunk
         if chunk is None:
             chunk = called.chunk = self._chunk_of(called)

@@ -32,8 +32,8 @@ class Reducing:
 
     @classmethod
     def of(cls, models: Iterable[Any]) -> Self | None:
-        """Return those of all models that a loop calls; None if there are none."""
-        some = [model for model in models if hasattr(model, _SYNCS)]
+        """Return those of all models that a loop calls, and of their parts; None if there are none."""
+        some = [part for model in models for part in model.modules() if hasattr(part, _SYNCS)]
         return cls(some) if some else None
 
     def within(self, root: Any) -> Reduction | None:
