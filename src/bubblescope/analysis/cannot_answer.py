@@ -84,13 +84,15 @@ def _structure(timeline: Timeline, steps: int) -> Iterator[CannotAnswer]:
         yield CannotAnswer(
             "clocks",
             "the ranks share no clock: each counts from a zero of its own",
-            "--clock solve, if the traces hold sends and receives; else traces with absolute times",
+            "--clock solve, if the traces hold sends and receives or collectives; else traces with "
+            "absolute times",
         )
     elif run.clock is not None and run.clock.method in _UNSURE_CLOCKS:
         yield CannotAnswer(
             "clocks",
             _UNSURE_CLOCKS[run.clock.method],
-            "a trace in which ranks of both hosts send to each other, or hosts that PTP keeps together",
+            "a trace in which ranks of both hosts send to each other or are of one group, or hosts "
+            "that PTP keeps together",
         )
     if run.world is not None and run.world > timeline.ranks.height:
         yield CannotAnswer(
