@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from bubblescope import Timeline
-from bubblescope.analysis.arrivals import Kernels, Met
 from bubblescope.analysis.coupled_ranks import CoupledRanks
 from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.model.errors import ScheduleError
+from bubblescope.model.met_collectives import Kernels, Met
 from bubblescope.model.provenance import ONE_STEP, Run
 from coupled_job import MS, US, Job, mean, traced
 
