@@ -287,6 +287,21 @@ class TestDamage:
         with pytest.raises(NotPlainError):
             decoded(damaged(path, (interior[0] - 1) * 512 + cell + 4, 0xFF), [0])
 
+    def test_pages_that_refer_to_themselves(self, path):
+        """Each level would have thirty times the pages of the one above, for ever."""
+        data = bytearray(path.read_bytes())
+        start = (ROOT - 1) * 512
+        count = int.from_bytes(data[start + 3 : start + 5], "big")
+        cells = [start + 12 + 2 * at for at in range(count)]
+        at = [start + int.from_bytes(data[cell : cell + 2], "big") for cell in cells]
+        for child in [start + 8, *at]:
+            data[child : child + 4] = ROOT.to_bytes(4, "big")
+        for cell in at:
+            data[cell + 4] = 0  # a row id: so none is out of order
+        path.write_bytes(data)
+        with pytest.raises(NotPlainError):
+            decoded(path, [0])
+
     @pytest.mark.parametrize("column", [1, 2, 3])
     def test_a_type_with_which_a_row_would_be_longer_or_shorter(self, path, column):
         """Also of a column that is not wanted: what is would be at another place."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import adbc_driver_manager
@@ -232,10 +232,14 @@ class SqliteTables:
 
     def _hold(self, table: str, part: Part | None, rows: int) -> None:
         """Make sure that SQLite found all rows of a part: of damaged pages it may skip some."""
-        if part is not None and self._pages is not None and self._pages.rows(part) != rows:
-            raise SourceError(
-                self.path, f"is a damaged SQLite file (rows of {table} are lost); export it again"
-            )
+        if part is None or self._pages is None:
+            return
+        with suppress(NotPlainError):
+            if self._pages.rows(part) == rows:
+                return
+        raise SourceError(
+            self.path, f"is a damaged SQLite file (rows of {table} are lost); export it again"
+        )
 
     def _query(self, query: str) -> pl.DataFrame:
         driver = adbc_driver_sqlite._driver_path()  # noqa: SLF001  what its own dbapi calls

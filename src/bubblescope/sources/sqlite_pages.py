@@ -87,6 +87,7 @@ class Pages:
             header = file.read(100)
         size = int.from_bytes(header[16:18], "big")
         self._size = 65536 if size == 1 else size
+        self._pages = path.stat().st_size // self._size
         self._reserved = header[20] > 0  # by an extension, which may encrypt or sum up the rest
 
     def parts(self, root: int) -> list[Part]:
@@ -127,12 +128,16 @@ class Pages:
         behind = np.cumsum(count)  # a page's last child is named in its header
         below = np.insert(_four(flat, at), behind, _four(flat, starts + 8))
         until = np.insert(key, behind, last)
-        if (until[1:] < until[:-1]).any():
-            raise NotPlainError
+        if len(below) > self._pages or (until[1:] < until[:-1]).any():
+            raise NotPlainError  # there may be circles
         return below, until
 
     def rows(self, part: Part) -> int:
-        """Return how many rows a part has by what its pages say, plain or not."""
+        """Return how many rows a part has by what its pages say, plain or not.
+
+        Raises:
+            NotPlainError: The file has not all of its pages.
+        """
         with self._path.open("rb", buffering=0) as file:
             return sum(
                 int(self._counts(self._read(file, pages), len(pages)).sum())
