@@ -418,6 +418,11 @@ class TestTables:
 
         assert tables(path).read("t", ["start", "end"]).rows() == [(3, 4), (7, 8)]
 
+    def test_a_file_without_bytes_has_no_tables(self, path):
+        path.write_bytes(b"")
+
+        assert tables(path).read("t", ["start"]).is_empty()
+
     def test_rows_in_a_log_beside_the_file_are_read(self, path):
         writer = sqlite3.connect(path)
         try:

@@ -119,7 +119,8 @@ class SqliteTables:
                 self._tables = {table: _Table.of(connection, table) for table in tables}
         except _DAMAGE as error:
             raise self._damaged(error) from None
-        self._pages = None if has_log(path) else Pages(path)
+        # A file without bytes is one without tables.
+        self._pages = Pages(path) if self._tables and not has_log(path) else None
 
     def size(self) -> int:
         """Return the amount of progress that reading everything makes."""
