@@ -119,9 +119,7 @@ class Replay(NamedTuple):
                 by = np.rint(np.interp(at, reached, shift.astype(np.float64))).astype(np.int64)
                 if gone is not NOTHING:  # between collectives it is known what goes before a moment
                     last = np.maximum(np.searchsorted(reached, at, side="right") - 1, 0)
-                    come = np.maximum(
-                        last - 1, 0
-                    )  # to the collective that it was done with at last
+                    come = np.maximum(last - 1, 0)  # when it came to the last one
                     known = shift[last] - gone.between(reached[come], at)
                     by = np.where(last % 2 == 0, known, by)
                 times[own] += by

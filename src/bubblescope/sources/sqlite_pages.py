@@ -120,7 +120,7 @@ class Pages:
     def _below(self, file: FileIO, pages: Ints, last: Ints) -> tuple[Ints, Ints]:
         """Return the pages that interior ones refer to, and the last row id that each may have."""
         flat = self._read(file, pages)
-        if (self._first_bytes(flat, len(pages)) != _INTERIOR).any():
+        if (self._by_page(flat, len(pages))[:, 0] != _INTERIOR).any():
             raise NotPlainError
         at, count = self._cells(flat, len(pages), header=12)
         key, _ = _varint(flat, at + 4)
@@ -169,7 +169,7 @@ class Pages:
     ) -> list[tuple[Ints, Types]]:
         """Return the values of columns, and their serial types."""
         flat = self._read(file, pages)
-        if (self._first_bytes(flat, len(pages)) != _LEAF).any():
+        if (self._by_page(flat, len(pages))[:, 0] != _LEAF).any():
             raise NotPlainError
         at, count = self._cells(flat, len(pages), header=8)
         payload, at = _varint(flat, at)
@@ -215,12 +215,13 @@ class Pages:
                 raise NotPlainError
         return flat
 
-    def _first_bytes(self, flat: Bytes, pages: int) -> Bytes:
-        return flat[: pages * self._size : self._size]
+    def _by_page(self, flat: Bytes, pages: int) -> Bytes:
+        """Return a row of bytes for each page."""
+        return flat[: pages * self._size].reshape(pages, self._size)
 
     def _counts(self, flat: Bytes, pages: int) -> Ints:
         """Return how many cells each page has."""
-        matrix = flat[: pages * self._size].reshape(pages, self._size)
+        matrix = self._by_page(flat, pages)
         return matrix[:, 3].astype(np.int64) << 8 | matrix[:, 4]
 
     def _cells(self, flat: Bytes, pages: int, header: int) -> tuple[Ints, Ints]:
@@ -231,7 +232,7 @@ class Pages:
             pages: How many.
             header: Bytes of their headers.
         """
-        matrix = flat[: pages * self._size].reshape(pages, self._size)
+        matrix = self._by_page(flat, pages)
         count = self._counts(flat, pages)
         most = int(count.max())
         if header + 2 * most > self._size:
