@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from bubblescope.model import extents as module
 from bubblescope.model.extents import extents, extremes
 
 BY = ("rank", "step")
@@ -33,9 +32,8 @@ def grouped(frame: pl.DataFrame) -> pl.DataFrame:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_they_are_what_grouping_says_in_any_order_and_without_values(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int,
 ) -> None:
-    monkeypatch.setattr(module, "_FEW", 0)
     frame = tasks(500, seed)
     for ordered in (frame, frame.sort(BY), frame.sort("step", "start_ns", nulls_last=True)):
         assert_frame_equal(extents(ordered, *BY), grouped(frame), check_row_order=False)

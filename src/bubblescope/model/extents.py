@@ -9,23 +9,18 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.kinds import Lane
-from bubblescope.model.ordering import stretches
+from bubblescope.model.ordering import numbered_rows, stretches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bubblescope.model.arrays import Ints
 
-_FEW: Final = 1 << 12
-"""Tasks that are grouped as they are."""
-
 BEGAN: Final = pl.coalesce(
     pl.col("start_ns").filter(pl.col("lane") != Lane.COMM.value).min(), pl.col("start_ns").min()
 )
 """When a rank began a step, of its tasks in it: a receive may be posted long before there is anything
 to receive, so that what communicates is no beginning, unless there is no other."""
-
-_EXTENT: Final = (pl.col("start_ns").min(), pl.col("end_ns").max())
 
 
 def extents(tasks: pl.DataFrame, *by: str) -> pl.DataFrame:
@@ -38,10 +33,8 @@ def extents(tasks: pl.DataFrame, *by: str) -> pl.DataFrame:
     Returns:
         Frame with the columns, start_ns and end_ns; in no order.
     """
-    if tasks.height <= _FEW:
-        return tasks.group_by(by).agg(*_EXTENT)
     start, end = (tasks[name].to_numpy() for name in ("start_ns", "end_ns"))
-    found = extremes(tasks.select(by), least={"start_ns": start}, most={"end_ns": end})
+    found = extremes(tasks[list(by)], least={"start_ns": start}, most={"end_ns": end})
     return found.drop("count")
 
 
@@ -68,19 +61,30 @@ def extremes(
         Frame with the keys, count (Int64) and the names; in no order.
     """
     begins = stretches(keys, *keys.columns)
-    found = keys[begins].with_columns(
-        pl.Series("count", np.diff(begins, append=keys.height), dtype=pl.Int64),
-        *(_reduced(np.minimum, name, values, begins) for name, values in least.items()),
-        *(_reduced(np.maximum, name, values, begins) for name, values in most.items()),
-        *(_reduced(np.add, name, values, begins) for name, values in sums.items()),
-    )
-    return found.group_by(keys.columns).agg(
-        pl.col("count").sum(),
-        *(pl.col(name).min() for name in least),
-        *(pl.col(name).max() for name in most),
-        *(pl.col(name).sum() for name in sums),
-    )
+    rows = keys[begins]
+    columns: dict[str, tuple[np.ufunc, Ints]] = {
+        "count": (np.add, np.diff(begins, append=keys.height))
+    }
+    for how, wanted in ((np.minimum, least), (np.maximum, most), (np.add, sums)):
+        columns |= {name: (how, _of_stretches(how, of, begins)) for name, of in wanted.items()}
+    number, count = numbered_rows(rows)
+    if count < len(number):
+        some = np.empty(count, np.int64)
+        some[number] = np.arange(len(number))
+        rows = rows[some]
+        columns = {
+            name: (how, _of_numbers(how, of, number, some)) for name, (how, of) in columns.items()
+        }
+    return rows.hstack([pl.Series(name, of) for name, (_, of) in columns.items()])
 
 
-def _reduced(how: np.ufunc, name: str, values: Ints, begins: Ints) -> pl.Series:
-    return pl.Series(name, how.reduceat(values, begins) if len(begins) else values)
+def _of_stretches(how: np.ufunc, values: Ints, begins: Ints) -> Ints:
+    """Return the least, greatest or sum of each stretch of values, given where they begin."""
+    return how.reduceat(values, begins) if len(begins) else values
+
+
+def _of_numbers(how: np.ufunc, values: Ints, number: Ints, some: Ints) -> Ints:
+    """Return the least, greatest or sum of the values of each number, given a place where it stands."""
+    found = np.zeros(len(some), values.dtype) if how is np.add else values[some]
+    how.at(found, number, values)
+    return found

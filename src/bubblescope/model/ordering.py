@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import polars as pl
 
     from bubblescope.model.arrays import Ints
@@ -64,17 +66,22 @@ def stretches(frame: pl.DataFrame, *by: str) -> Ints:
     """
     turn = np.zeros(frame.height, bool)
     turn[:1] = True
-    for name in by:
-        column = frame[name]
-        if column.null_count() == len(column):
-            continue
-        if column.has_nulls():
-            unknown = column.is_null().to_numpy()
-            turn[1:] |= unknown[1:] != unknown[:-1]
-            column = column.to_physical().fill_null(strategy="zero")
-        values = numbers_in(column)
+    for values in _telling_apart(frame, by):
         turn[1:] |= values[1:] != values[:-1]
     return np.flatnonzero(turn)
+
+
+def _telling_apart(frame: pl.DataFrame, by: Sequence[str]) -> Iterator[np.ndarray]:
+    """Yield arrays that tell the rows of a frame apart as some of its columns do; see `stretches`."""
+    for name in by:
+        column = frame[name]
+        unknown = column.null_count()
+        if unknown == len(column):
+            continue
+        if unknown:
+            yield column.is_null().to_numpy()
+            column = column.to_physical().fill_null(strategy="zero")
+        yield numbers_in(column)
 
 
 def numbers_in(column: pl.Series) -> np.ndarray:
@@ -90,7 +97,13 @@ def distinct(frame: pl.DataFrame, *by: str) -> pl.DataFrame:
 
     Of rows of which many in a row are alike, that takes a fraction of the time that `unique` takes.
     """
-    return frame.select(by)[stretches(frame, *by)].unique()
+    rows = frame[list(by)][stretches(frame, *by)]
+    number, count = numbered_rows(rows)
+    if count == len(number):
+        return rows
+    first = np.empty(count, np.int64)
+    first[number] = np.arange(len(number))
+    return rows[first]
 
 
 def order_of_runs(key: Ints) -> Ints:
@@ -106,6 +119,16 @@ def order_of_runs(key: Ints) -> Ints:
     # Each run from where it begins, one after the other.
     at: Ints = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(key))
     return at
+
+
+def numbered_rows(frame: pl.DataFrame) -> tuple[Ints, int]:
+    """Return a number for each row, from 0, the same for rows that are alike, as of `stretches`.
+
+    Returns:
+        n numbers, and how many different ones there are.
+    """
+    apart = [values.astype(np.int64) for values in _telling_apart(frame, frame.columns)]
+    return numbered(*apart, np.zeros(frame.height, np.int64))
 
 
 def counted(numbers: Ints) -> tuple[Ints, Ints]:
