@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bubblescope import Timeline
-from bubblescope.analysis.rates import bubble_rates
+from bubblescope.analysis.rates import bubble_rates, makespan_rates
 
 
 def timeline(*rows: tuple[int, int, str, int, int]) -> Timeline:
@@ -121,3 +122,43 @@ def test_rates_agree_with_counting_nanoseconds_one_by_one(rows):
         assert overall.span == pytest.approx(float(1 - Fraction(busy, spans)), abs=1e-12)
     if shared:
         assert overall.over_ideal == pytest.approx((makespans - shared) / shared)
+
+
+def test_what_a_slower_run_would_idle_is_of_the_same_windows_as_what_the_run_did():
+    """Steps begin when they did. If all takes twice as long, they overlap, and no rate changes."""
+
+    def replicas(times: int) -> Timeline:
+        tasks = [
+            (2 * replica + stage, step, kind, stage, 1000 * step + times * start, times * length)
+            for step in range(4)
+            for replica, length in ((0, 100), (1, 150))
+            for kind, stage, start in (
+                ("forward", 0, 0),
+                ("forward", 1, length),
+                ("backward", 1, 3 * length),
+                ("backward", 0, 5 * length),
+            )
+        ]
+        columns = ["rank", "step", "kind", "stage", "start_ns", "length"]
+        frame = pl.DataFrame(tasks, columns, orient="row")
+        ranks = pl.DataFrame({"rank": range(4), "host": "h", "dp": [0, 0, 1, 1]})
+        frame = frame.with_columns(
+            end_ns=pl.col("start_ns") + pl.col("length"),
+            lane=pl.lit("compute"),
+            name=pl.lit("x"),
+            microbatch=0,
+        )
+        return Timeline(frame.drop("length"), ranks)
+
+    run, slower = replicas(1), replicas(2)
+    of_ranks = {rank: rates.makespan for rank, rates in bubble_rates(run).per_rank.items()}
+    assert makespan_rates(run, run) == of_ranks
+    assert makespan_rates(slower, run) == of_ranks
+    assert bubble_rates(slower).per_rank[0].makespan < of_ranks[0]  # of its own replica alone
+
+
+def test_what_a_run_without_a_common_clock_would_idle_is_unknown():
+    run = timeline((0, 0, "forward", 0, 6), (0, 0, "backward", 8, 10))
+    apart = Timeline(run.tasks, run.ranks, replace(run.run, common_clock=False))
+    assert makespan_rates(apart, apart) == {0: None}
+    assert makespan_rates(run, run) == {0: pytest.approx(0.2)}

@@ -62,6 +62,7 @@ from bubblescope.analysis.between_rounds import closed, rounds
 from bubblescope.analysis.pipeline_phase import of_phase, pipeline_phase, pipelines, step_facts
 from bubblescope.model import intervals, units
 from bubblescope.model.arrays import blocks_of_ranks
+from bubblescope.model.cached_results import told
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.extents import extremes
 from bubblescope.model.intervals import idle_share
@@ -260,13 +261,7 @@ def rates_of(
         own_ideal: As of `bubble_rates`.
         replayed: The steps that were replayed, which alone `ideal` may have; None for all.
     """
-    facts = step_facts(timeline)
-    table = table.drop("closed_start_ns", "closed_end_ns").with_columns(
-        partial=pl.len().over("step") < len(facts.ranks)
-    )
-    table = table.with_columns(
-        cut=~pl.col("partial") & pl.col("step").is_in(facts.cut)
-    ).with_columns(partial=pl.col("partial") | pl.col("cut").fill_null(value=False))
+    table = _told_whole(table.drop("closed_start_ns", "closed_end_ns"), timeline)
     several = pipelines(timeline)["pipeline"].n_unique() > 1
     if ideal is None:
         table = table.with_columns(ideal_ns=pl.lit(None, pl.Int64))
@@ -302,6 +297,37 @@ def rates_of(
         ),
         replayed=None if replayed is None else tuple(replayed),
     )
+
+
+def _told_whole(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
+    """Add whether only some of the ranks have a step, or it is cut."""
+    facts = step_facts(timeline)
+    table = table.with_columns(partial=pl.len().over("step") < len(facts.ranks))
+    return table.with_columns(
+        cut=~pl.col("partial") & pl.col("step").is_in(facts.cut)
+    ).with_columns(partial=pl.col("partial") | pl.col("cut").fill_null(value=False))
+
+
+def makespan_rates(might: Timeline, timeline: Timeline) -> dict[int, float | None]:
+    """Compute the makespan bubble rate that ranks would have if a run had been otherwise.
+
+    Args:
+        might: What would have run; its steps begin when those of the run did, so that one that takes
+            longer overlaps the next, which says nothing of its pipelines.
+        timeline: The run, which tells which of its steps are whole and what its pipelines are.
+
+    Returns:
+        Rank -> the rate over its steps, as `BubbleRates.per_rank` has it; null if unknown.
+    """
+    part = told(might, {step_facts: step_facts(timeline), pipelines: pipelines(timeline)})
+    table = _told_whole(measured(part), part)
+    rates: dict[int, float | None] = dict.fromkeys(table["rank"].to_list())
+    if timeline.run.common_clock:
+        sums = table.filter(~pl.col("partial")).group_by("rank")
+        for rank, busy, makespan in sums.agg(pl.col("busy_ns", "makespan_ns").sum()).iter_rows():
+            rate = idle_share(busy, makespan)
+            rates[rank] = rate if rate is not None and 0 <= rate <= 1 else None
+    return rates
 
 
 def _replays(table: pl.DataFrame, replayed: Sequence[int]) -> Notice:

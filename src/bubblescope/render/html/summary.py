@@ -156,7 +156,7 @@ def overlays_of(view: View, ranks: pl.DataFrame) -> list[schema.Overlay]:
         overlays.append(schema.Overlay(lane="ideal", name="ideal", detail=detail, idle=None))
     answer, reference = view.prediction, view.reference
     could = view.overlays.get("whatif")
-    idle = None if could is None else idle_of(could, ranks)
+    idle = None if could is None else idle_of(could, view.timeline, ranks)
     if answer is not None:
         name, detail = answer.change, sentence(answer)
         overlays.append(schema.Overlay(lane="whatif", name=name, detail=detail, idle=idle))

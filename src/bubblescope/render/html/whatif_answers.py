@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.analysis.question_text import written
-from bubblescope.analysis.rates import bubble_rates
+from bubblescope.analysis.rates import makespan_rates
 from bubblescope.model import units
 from bubblescope.model.decoders import prepared
 from bubblescope.render.html import schema
@@ -85,14 +85,20 @@ def _ghost(
         lane=pl.lit("whatif", LANE),
         code=tasks["name"].cast(pl.String).replace_strict(numbers, codes),
     )
-    return Ghost(tasks, fresh, {number: idle_of(run, ranks) for number, run in runs.items()})
+    idle = {number: idle_of(run, timeline, ranks) for number, run in runs.items()}
+    return Ghost(tasks, fresh, idle)
 
 
-def idle_of(run: Timeline, ranks: pl.DataFrame) -> list[float | None]:
-    """Return how much each rank was idle, or would have been, in the order of the page."""
-    rates = bubble_rates(run).per_rank
-    order = ranks.sort("position")["rank"].to_list()
-    return [rates[rank].makespan if rank in rates else None for rank in order]
+def idle_of(might: Timeline, run: Timeline, ranks: pl.DataFrame) -> list[float | None]:
+    """Return how much each rank would have been idle, in the order of the page.
+
+    Args:
+        might: What would have run.
+        run: What did.
+        ranks: In the order of the page, with rank and position.
+    """
+    rates = makespan_rates(might, run)
+    return [rates.get(rank) for rank in ranks.sort("position")["rank"].to_list()]
 
 
 class Told(NamedTuple):
