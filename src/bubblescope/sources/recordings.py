@@ -347,7 +347,7 @@ class _Recording:
             microbatches=header.microbatches,
             warnings=(
                 *_damage(self.path, self.torn),
-                *_ending(self.path, self.torn, _lost_by_a_kill(header, tasks)),
+                *_ending(self.path, self.torn, header, tasks),
                 *_dropped(self.path, self.lost, len(tasks)),
                 *_overrun(self.path, self._last, self.lost + len(tasks)),
                 *_elsewhere(self._last),
@@ -420,9 +420,10 @@ def _damage(path: Path, torn: Torn) -> tuple[Notice, ...]:
     return (Notice("damaged", text, torn.damaged, torn.size),)
 
 
-def _ending(path: Path, torn: Torn, lost: str) -> tuple[Notice, ...]:
+def _ending(path: Path, torn: Torn, header: Header, tasks: pl.DataFrame) -> tuple[Notice, ...]:
     if torn.closed:
         return ()
+    lost = _lost_by_a_kill(header, tasks)
     if torn.lost:
         text = (
             f"{path.name} ends in the middle of a record: its last {torn.lost} of {torn.size} bytes "
