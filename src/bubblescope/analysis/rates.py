@@ -320,7 +320,7 @@ def makespan_rates(might: Timeline, timeline: Timeline) -> dict[int, float | Non
         Rank -> the rate over its steps, as `BubbleRates.per_rank` has it; null if unknown.
     """
     part = told(might, {step_facts: step_facts(timeline), pipelines: pipelines(timeline)})
-    table = _told_whole(measured(part), part)
+    table = _told_whole(_table(closed(part), pipelines(part)), part)
     rates: dict[int, float | None] = dict.fromkeys(table["rank"].to_list())
     if timeline.run.common_clock:
         sums = table.filter(~pl.col("partial")).group_by("rank")
