@@ -139,7 +139,7 @@ def test_faster_kernels_take_what_the_job_then_takes(ranks, late):
         job = Job(ranks, **parts)
         run = traced(job, 4, seed)
         low, high = ends(DeviceWhatIf(run).kernels("^gemm$", 0.4))
-        bounds = ends(Unmatched(run).kernels("^gemm$", 0.4))
+        bounds = ends(unmatched(run).kernels("^gemm$", 0.4))
         for hosts in (None, job):
             _, windows = Job(ranks, gemm=0.4, hosts=hosts, **parts).steps(4, seed)
             missed += not 0.998 * low <= mean(windows) <= 1.002 * high
@@ -149,10 +149,11 @@ def test_faster_kernels_take_what_the_job_then_takes(ranks, late):
     assert sorted(narrower)[20] < (0.8 if late else 0.3)
 
 
-class Unmatched(DeviceWhatIf):
-    """As if it were not known who waits for whom."""
-
-    _is_matched = False  # type: ignore[assignment]
+def unmatched(run: Timeline) -> DeviceWhatIf:
+    """Ask as if it were not known who waits for whom."""
+    asked = DeviceWhatIf(run)
+    asked._replayed.are_matched = False
+    return asked
 
 
 def ends(found: Prediction) -> tuple[float, float]:
@@ -165,7 +166,7 @@ def test_of_kernels_that_communicate_bounds_are_all_that_is_known():
     run = traced(Job(4, jitter=0.1, slow={1: 1.5}))
     for pattern in ("nccl", "nccl|gemm"):
         said = DeviceWhatIf(run).kernels(pattern, 0.5)
-        assert said == Unmatched(run).kernels(pattern, 0.5)
+        assert said == unmatched(run).kernels(pattern, 0.5)
         assert said.best_ns < said.predicted_ns
 
 
@@ -302,5 +303,5 @@ def test_what_is_replayed_is_never_wider_than_the_bounds(seed, beneath):
     """Where it is known of sums only when they go, a replay alone may be wider than bounds are."""
     run = traced(Job(4, tensor=2, jitter=0.1, beneath=beneath, late=0.4), 4, seed, sums=True)
     low, high = ends(DeviceWhatIf(run).without("host_operator"))
-    least, most = ends(Unmatched(run).without("host_operator"))
+    least, most = ends(unmatched(run).without("host_operator"))
     assert least <= low <= high <= most

@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from bubblescope.analysis.device_budget import LABELS
+from bubblescope.analysis.device_steps import CAPTURE
 from bubblescope.analysis.stragglers import in_collectives
-from bubblescope.analysis.whatif_device import CAPTURE
 from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.render.text.device import collectives_section

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import whatif
-from bubblescope.analysis.whatif_device import CAPTURE, STEP
+from bubblescope.analysis.device_steps import CAPTURE, STEP
 from bubblescope.model import units
 from bubblescope.render.text.by_width import ByWidth
 from bubblescope.render.text.face import Face
