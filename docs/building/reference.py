@@ -34,6 +34,7 @@ PUBLIC: Final = {
     "bubblescope.schedules.plan": "Plans",
     "bubblescope.schedules.simulate": "Simulation",
     "bubblescope.analysis.whatif": "What-if questions",
+    "bubblescope.analysis.predictions": "Their answers",
     "bubblescope.analysis.whatif_device": "What-if questions of runs without a pipeline",
     "bubblescope.sources.source": "Trace formats of your own",
     "bubblescope.names.parsed": "Range names of your own",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.compare import Comparison as Compared
     from bubblescope.analysis.efficiency import Said
     from bubblescope.analysis.picture_data import Pictured
-    from bubblescope.analysis.whatif import Question
+    from bubblescope.analysis.predictions import Question
     from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline

@@ -10,7 +10,7 @@ from bubblescope import Timeline
 from bubblescope.analysis.chained_steps import Chain
 from bubblescope.analysis.idle.measured_run import measured_run
 from bubblescope.analysis.prediction import EACH_ON, IN_STEP
-from bubblescope.analysis.whatif import Predictions
+from bubblescope.analysis.predictions import Predictions
 from full import examples
 from unsynchronised import Pipeline
 

@@ -8,10 +8,10 @@ import msgspec
 import polars as pl
 import pytest
 
+from bubblescope.analysis.predictions import Predictions
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.standard_questions import Questions
 from bubblescope.analysis.verdict import Verdict
-from bubblescope.analysis.whatif import Predictions
 from bubblescope.model.errors import NamesError, TimelineError
 from bubblescope.model.timeline import Timeline
 from bubblescope.names.parser import NameParser

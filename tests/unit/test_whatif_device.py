@@ -18,9 +18,10 @@ from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.inside_tasks import FasterKernels, spent_inside
 from bubblescope.analysis.prediction import AT_ONCE, LOADED, NEEDS, WARMED
+from bubblescope.analysis.predictions import Predictions
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
-from bubblescope.analysis.whatif import Predictions, WhatIf
+from bubblescope.analysis.whatif import WhatIf
 from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.cli import cli
 from bubblescope.facade import Trace

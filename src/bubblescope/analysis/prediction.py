@@ -17,6 +17,9 @@ WORTH: Final = 0.002
 _UNSURE: Final = 0.1
 """± beyond which chance is said as a range."""
 
+PIPELINE_PHASE: Final = "pipeline phase"
+"""What is predicted of a run with a pipeline: a step from its first forward to its last backward."""
+
 CLOSE: Final = 0.01
 """Ends of a range of guesses that are no further apart, as a share, are one number, and less sure."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bubblescope.analysis.cost_model import Model
+from bubblescope.analysis.other_plans import alternative, stepped
 from bubblescope.analysis.picture_data import Reference
-from bubblescope.analysis.whatif import alternative, stepped
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.schedules import SCHEDULES
 from bubblescope.schedules.naming import meant, nearest

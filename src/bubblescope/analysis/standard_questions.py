@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from bubblescope.analysis.whatif import WhatIf, WithoutOne, asked_of
+from bubblescope.analysis.predictions import asked_of
+from bubblescope.analysis.whatif import WhatIf
 from bubblescope.analysis.whatif_device import DeviceWhatIf
+from bubblescope.analysis.without_one import WithoutOne
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.schedules import SCHEDULES
 

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from bubblescope.analysis.pairing import Pairing
     from bubblescope.analysis.picture_data import Reference
     from bubblescope.analysis.prediction import Prediction
+    from bubblescope.analysis.predictions import Question
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.standard_questions import Answer
     from bubblescope.analysis.study import Study
-    from bubblescope.analysis.whatif import Question
     from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan

@@ -19,15 +19,12 @@ nothing is changed, and for other plans and devices what chance and guesses add.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from itertools import islice
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
-import polars as pl
 
 from bubblescope.analysis.chained_steps import Chain
 from bubblescope.analysis.combined_changes import Asked, moved
@@ -35,7 +32,14 @@ from bubblescope.analysis.cost_model import Model
 from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
-from bubblescope.analysis.picture_data import pictured
+from bubblescope.analysis.other_plans import (
+    alternative,
+    name_of,
+    needs_of,
+    numbers_of,
+    stepped,
+    title_of,
+)
 from bubblescope.analysis.prediction import (
     AT_ONCE,
     CLOSE,
@@ -45,44 +49,35 @@ from bubblescope.analysis.prediction import (
     IN_STEP,
     NEEDS,
     NOT_AHEAD,
+    PIPELINE_PHASE,
     Prediction,
     all_of,
     ranked,
 )
-from bubblescope.analysis.slow_devices import SlowDevices, depth_of, even
-from bubblescope.analysis.study import ledger_of, study
-from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
+from bubblescope.analysis.same_tasks import WITHOUT, of_same_tasks
+from bubblescope.analysis.slow_devices import SlowDevices
+from bubblescope.analysis.task_factors import TaskFactors
+from bubblescope.analysis.whatif_device import class_of
+from bubblescope.analysis.without_one import removed
 from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
-from bubblescope.model.progress import SILENT
-from bubblescope.model.timeline import Timeline
-from bubblescope.model.timing import timed
-from bubblescope.schedules import SCHEDULES, generate, named
-from bubblescope.schedules.plan import Plan
+from bubblescope.schedules import SCHEDULES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from typing_extensions import Self
+    import polars as pl
 
     from bubblescope.analysis.combined_changes import Change
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
-    from bubblescope.analysis.idle.ledger import Ledger, Told
+    from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
-    from bubblescope.analysis.picture_data import Pictured
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.analysis.slow_devices import Reading
-    from bubblescope.analysis.study import Study
     from bubblescope.model.arrays import Ints
-    from bubblescope.model.progress import Progress
-    from bubblescope.model.provenance import Notice
-
-SCHEMA: Final = "bubblescope.whatif/1"
-"""Name and version of the JSON, described in docs/why.md. Keys are only ever added."""
-
-_TWICE: Final = ("chimera", "dualpipe", "dualpipev")
-"""Schedules that hold every parameter twice."""
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.plan import Plan
 
 
 class WhatIf:
@@ -104,7 +99,7 @@ class WhatIf:
         open: Whether it is longer than what is known: never.
     """
 
-    span = "pipeline phase"
+    span = PIPELINE_PHASE
     open = False
 
     def __init__(
@@ -146,7 +141,13 @@ class WhatIf:
         device = self._recognition.coordinates.device if self._recognition else None
         return SlowDevices.of(self._counterfactuals, device)
 
-    def ask(self, question: Question) -> Prediction:
+    @cached_property
+    def _factors(self) -> TaskFactors:
+        """How many times as long tasks would take, had devices or layers been others."""
+        stages = self._model.plan.stages if self._model else 0
+        return TaskFactors(self._counterfactuals, self._devices, stages)
+
+    def ask(self, question: Callable[[WhatIf], Prediction]) -> Prediction:
         """Answer a question; where the run does not show whether ranks wait between steps, for both."""
         said = question(self)
         if self._unlike is None:
@@ -167,7 +168,7 @@ class WhatIf:
         causes = [Cause(one) for one in what if one in _CAUSES]
         uses = [class_of(one) for one in what if one not in _CAUSES]
         parts = [cause.value for cause in causes] + [f"{LABELS[use]} in tasks" for use in uses]
-        needs = _NEEDS.get(causes[0], "") if causes else NEEDS.get(uses[0], "")
+        needs = WITHOUT.get(causes[0], "") if causes else NEEDS.get(uses[0], "")
         return self._without("without " + " and ".join(parts), needs, causes, uses)
 
     def host_never_late(self) -> Prediction:
@@ -221,7 +222,10 @@ class WhatIf:
             raise ScheduleError(
                 "the traces do not show stages, so what a healthy rank would take at one is not known"
             )
-        found = [(self._made_healthy(rank, reading), reading.words) for reading in self._readings()]
+        found = [
+            (self._factors.healthy(rank, reading), reading.words)
+            for reading in self._factors.readings()
+        ]
         return self._read(f"rank {rank} healthy", "another device", found)
 
     def scaled(self, what: str, number: int, factor: float) -> Prediction:
@@ -260,7 +264,7 @@ class WhatIf:
         Raises:
             ScheduleError: The stages do not have so many layers.
         """
-        self._fits(layers)
+        self._factors.check(layers)
         others = moved(layers, [(count, source, target)])
         change = f"{units.count(count, 'layer')} from stage {source} to stage {target}"
         return self._read(change, "another partition", self._partitioned(layers, others))
@@ -275,8 +279,8 @@ class WhatIf:
         Raises:
             ScheduleError: These are not the same number of layers, or not for the run's stages.
         """
-        self._fits(layers)
-        self._fits(others)
+        self._factors.check(layers)
+        self._factors.check(others)
         if sum(others) != sum(layers):
             raise ScheduleError(
                 f"the run has {sum(layers)} layers, and the partition is of {sum(others)}"
@@ -291,7 +295,7 @@ class WhatIf:
             ScheduleError: The schedule is not known, or cannot have so many.
         """
         plan = self._modelled().replanned(count)
-        return self._made(_counted(plan), self._samples(plan), plan)
+        return self._made(numbers_of(plan), self._samples(plan), plan)
 
     def schedule(self, name: str | Plan, chunks: int | None = None) -> Prediction:
         """Answer what another schedule would have taken.
@@ -303,26 +307,13 @@ class WhatIf:
         Raises:
             ScheduleError: The run's schedule is not known, or the other is not for its numbers.
         """
-        called, plan = _called(name), self._alternative(name, chunks)
-        return self._made(_title(called, plan), self._needed(called, plan), plan)
+        called, plan = name_of(name), self._alternative(name, chunks)
+        return self._made(
+            title_of(called, plan), needs_of(called, plan, self._modelled().plan), plan
+        )
 
     def _samples(self, plan: Plan) -> str:
         return f"{plan.microbatches / self._modelled().plan.microbatches:g} times the samples in a step"
-
-    def _needed(self, name: str, plan: Plan) -> str:
-        """Say what a schedule needs that the run's does not."""
-        now = self._modelled().plan
-        needs = []
-        if plan.chunks != now.chunks:
-            needs.append(f"{plan.chunks} chunks on each device")
-        if plan.splits_backward and not now.splits_backward:
-            needs.append("a backward that can be split")
-        if name in _TWICE:
-            needs.append("every parameter twice")
-        more = float(plan.peak_memory().max() / now.peak_memory().max())
-        if more > 1:
-            needs.append(f"{more:.2f} times the activations")
-        return ", ".join(needs)
 
     def together(self, *changes: Change) -> Prediction:
         """Answer what it would have taken with several changes at once.
@@ -354,10 +345,10 @@ class WhatIf:
             )
         ]
         if plan is not None and asked.schedules:
-            name = _called(asked.schedules[0][0])
-            said.append((_title(name, plan), self._needed(name, plan)))
+            name = name_of(asked.schedules[0][0])
+            said.append((title_of(name, plan), needs_of(name, plan, self._modelled().plan)))
         if plan is not None and asked.counts:
-            said.append((_counted(plan), self._samples(plan)))
+            said.append((numbers_of(plan), self._samples(plan)))
         change = " and ".join(one for one, _ in said)
         needs = ", ".join(dict.fromkeys(one for _, one in said if one))
         others = moved(asked.layers, asked.moves) if asked.moves else asked.partition
@@ -461,7 +452,7 @@ class WhatIf:
         """Return what a replay of the same tasks says, or is known to say."""
         if predicted is None:
             predicted = replay().step_ns
-        return _of_same(self._ledger, change, needs, (self.step_ns, predicted), replay)
+        return of_same_tasks(self._ledger, change, needs, (self.step_ns, predicted), replay)
 
     def _lasting(self, change: str, needs: str, duration_ns: Ints) -> Prediction:
         """Return what a replay of the same tasks says when they take so long, n long."""
@@ -498,7 +489,7 @@ class WhatIf:
         model = self._modelled()
         run = self._counterfactuals.run
         found = []
-        for reading in self._readings(asked.layers if asked and others else ()):
+        for reading in self._factors.readings(asked.layers if asked and others else ()):
             read = self._altered(asked, others, reading) if asked else model.read_as(reading)
             found.append((self._predicted(read, plan), read))
         ends = []
@@ -534,7 +525,7 @@ class WhatIf:
 
     def _altered(self, asked: Asked, others: Sequence[int], reading: Reading) -> Model:
         """Return the run taken apart with other layers and devices, read in one way."""
-        times = self._resized(others, asked.layers, reading)
+        times = self._factors.resized(others, asked.layers, reading)
         run = self._counterfactuals.run
         for what, number, factor in asked.scaled:
             if what == "stage":
@@ -574,10 +565,10 @@ class WhatIf:
             insides = [(always, ""), (tuple({*always, Use.LATENCY}), AT_ONCE)]
         left = frozenset(found.present) - causes
         resized = []
-        for reading in self._readings(asked.layers if others else ()):
-            times = self._resized(others, asked.layers, reading)
+        for reading in self._factors.readings(asked.layers if others else ()):
+            times = self._factors.resized(others, asked.layers, reading)
             for rank in asked.healthy:
-                times = times * self._made_healthy(rank, reading)
+                times = times * self._factors.healthy(rank, reading)
             for what, number, factor in asked.scaled:
                 numbers = {"stage": run.stage, "rank": run.rank}[what]
                 times = np.where(numbers == number, times * factor, times)
@@ -611,69 +602,14 @@ class WhatIf:
             return alternative(model, *asked.schedules[0], microbatches=count)
         return model.replanned(asked.counts[0])
 
-    def _readings(self, layers: Sequence[int] = ()) -> list[Reading]:
-        """Return the ways to read the run, with these layers of its stages or the same of all."""
-        seen = int(self._counterfactuals.run.stage.max()) + 1
-        stages = max(seen, self._model.plan.stages if self._model else 0)
-        return self._devices.readings(depth_of(layers) if layers else even(stages))
-
-    def _made_healthy(self, rank: int, reading: Reading) -> np.ndarray:
-        """Return how many times as long tasks take when a rank is healthy; n long."""
-        run, length = self._counterfactuals.run, self._counterfactuals.lengths
-        own = run.rank == rank
-        slow = next((one for one in self._counterfactuals.slow_ranks if one.rank == rank), None)
-        if slow is not None and slow.odd and slow.waited_for:
-            raise ScheduleError(
-                f"other ranks wait for rank {rank} inside of their passes, so what these would take if "
-                "it were healthy is not known"
-            )
-        if not self._devices.told(rank):
-            beyond = np.where(own & (run.stage >= 0), reading.slow[run.stage], 1)
-            factor = self._devices.factor[run.rank, run.step]
-            return np.minimum(1 / (beyond * np.where(own, factor, 1)), 1)
-        times = np.divide(
-            length.stage_ns,
-            length.rank_ns,
-            out=np.ones(len(run)),
-            where=own & (length.rank_ns > 0),
-        )
-        return np.minimum(times, 1)
-
-    def _fits(self, layers: Sequence[int]) -> None:
-        """Refuse layers of other stages than the run's."""
-        stages = int(self._counterfactuals.run.stage.max()) + 1
-        if len(layers) != stages:
-            raise ScheduleError(
-                f"the run has {stages} stages, but layers are given for {len(layers)}"
-            )
-        if not sum(layers):
-            raise ScheduleError("a model without layers cannot be cut into stages")
-
     def _partitioned(
         self, layers: Sequence[int], others: Sequence[int]
     ) -> list[tuple[np.ndarray, str]]:
         """Return how many times as long tasks take with other layers, for each way to read the run."""
         return [
-            (self._resized(others, layers, reading), reading.words)
-            for reading in self._readings(layers)
+            (self._factors.resized(others, layers, reading), reading.words)
+            for reading in self._factors.readings(layers)
         ]
-
-    def _resized(
-        self, others: Sequence[int], layers: Sequence[int], reading: Reading
-    ) -> np.ndarray:
-        """Return how many times as long tasks take with other layers at their stages; n long."""
-        run, cost = self._counterfactuals.run, self._devices.cost_ns
-        times = np.ones(len(run))
-        if not others:
-            return times
-        part = reading.moved(depth_of(layers), depth_of(others))
-        for kind in np.unique(run.kind):
-            old = np.array([cost.get((kind, stage), 0.0) for stage in range(len(layers))])
-            old = old / reading.slow
-            share = np.divide(part @ old, old, out=np.ones(len(old)), where=old > 0)
-            own = (run.kind == kind) & (run.stage >= 0)
-            times[own] = share[run.stage[own]]
-        return times
 
     def _read(self, change: str, needs: str, found: list[tuple[np.ndarray, str]]) -> Prediction:
         """Return what replays say of tasks so many times as long, for each way to read the run."""
@@ -693,123 +629,12 @@ class WhatIf:
         return said._replace(error=said.error + chance, chance=chance)
 
 
-class WithoutOne:
-    """Answers what a run would have taken without one of its causes, as its ledger was told.
-
-    Its replays are not kept: a question is answered as `WhatIf` does, and only to draw the answer the
-    run is replayed again.
-
-    Args:
-        ledger: The run's ledger, with what was asked of its replays.
-
-    Attributes:
-        step_ns, span, open: As of `WhatIf`.
-    """
-
-    span = WhatIf.span
-    open = WhatIf.open
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        shares = _told(ledger).shares
-        self.step_ns = shares.step_ns
-        self._saved_ns = {share.cause: share.last_ns for share in shares.shares}
-
-    def ask(self, question: Question) -> Prediction:
-        """Answer a question."""
-        return question(self)
-
-    def together(self, change: Change) -> Prediction:
-        """Answer what it would have taken with a change that is one of `remedies`."""
-        cause = Cause(change[1])
-        predicted = self.step_ns - self._saved_ns[cause]
-
-        def replay() -> Replay:
-            found = self._ledger.counterfactuals
-            return found.with_causes(frozenset(found.present) - {cause})
-
-        said, needs = f"without {cause.value}", _NEEDS.get(cause, "")
-        return _of_same(self._ledger, said, needs, (self.step_ns, predicted), replay)
-
-    def remedies(self) -> Iterator[Change]:
-        """Yield what can be asked."""
-        yield from removed(self._ledger.present)
-
-
-def _told(ledger: Ledger) -> Told:
-    if ledger.told is None:
-        raise ValueError("what causes cost was not asked for")
-    return ledger.told
-
-
-def removed(present: Sequence[Cause]) -> Iterator[Change]:
-    """Yield the questions after a run without each of its causes that can be removed."""
-    for cause in present:
-        if cause not in (Cause.CLOCK, Cause.UNEXPLAINED):
-            yield ("without", cause)
-
-
-def _of_same(
-    ledger: Ledger, change: str, needs: str, times_ns: tuple[int, int], replay: Callable[[], Replay]
-) -> Prediction:
-    """Return what a replay of the same tasks says.
-
-    It is played again to be drawn: of the many that advice is made of, none is kept.
-
-    Args:
-        ledger: Of the run.
-        change: As of `Prediction`.
-        needs: Likewise.
-        times_ns: How long a step took, and takes in the replay.
-        replay: Makes it.
-    """
-    measured, predicted = times_ns
-    return Prediction(
-        change,
-        needs,
-        measured,
-        predicted,
-        1 - predicted / measured if measured else 0.0,
-        ledger.replay_error,
-        lambda timeline: _moved(timeline, ledger.counterfactuals.run, replay()),
-    )
-
-
-def _called(name: str | Plan) -> str:
-    return name.name if isinstance(name, Plan) else named(name).name
-
-
-def _title(name: str, plan: Plan) -> str:
-    free = name in SCHEDULES and SCHEDULES[name].any_chunks
-    return f"{name}, {units.count(plan.chunks, 'chunk')}" if free else name
-
-
-def _counted(plan: Plan) -> str:
-    rounds = f" in each of {plan.rounds} rounds" if plan.rounds > 1 else ""
-    return f"{plan.per_round} micro-batches{rounds}"
-
-
 def _time(found: tuple[Any, ...]) -> Any:
     return found[0]
 
 
 _SLOWEST: Final = 8
 """Slow ranks that advice is given about."""
-
-_NEEDS: Final = {
-    Cause.IMBALANCE: "layers spread so that stages cost the same",
-    Cause.SLOW_RANK: "other devices",
-    Cause.VARIATION: "micro-batches of equal cost",
-    Cause.ORDER: "tasks in the order of the schedule",
-    Cause.TRANSFER: "transfers that nothing waits for",
-    Cause.PAUSE: "garbage collection, data and checkpoints in the background",
-    Cause.LAUNCH: "a host that keeps ahead of its device",
-    Cause.SEND: "sends that nothing waits for",
-    Cause.CODE: "code of the job that does not keep tasks waiting",
-    Cause.SYNC: "collectives that nothing waits for",
-    Cause.CLOCK: "clocks that agree",
-}
-
 
 _HOST: Final = (Cause.LAUNCH, Cause.PAUSE, Cause.CODE)
 """What a host is late by."""
@@ -837,162 +662,3 @@ def _in_run(run: MeasuredRun, time_ns: Ints) -> Ints:
 def _some(numbers: np.ndarray) -> str:
     known = np.unique(numbers).tolist()
     return f"{known[0]} to {known[-1]}"
-
-
-def _moved(timeline: Timeline, run: MeasuredRun, replay: Replay) -> Timeline:
-    """Return a run's pipeline tasks when a replay has them."""
-    opens = run.opens_ns[run.step]
-    unknown = pl.lit(None, pl.Int64)
-    tasks = timeline.tasks[run.task].with_columns(
-        start_ns=pl.Series(opens + replay.start_ns),
-        end_ns=pl.Series(opens + replay.end_ns),
-        busy_ns=unknown,
-        host_start_ns=unknown,
-        host_end_ns=unknown,
-    )
-    return Timeline.of_checked(tasks, timeline.ranks, timeline.run)
-
-
-def alternative(
-    model: Model, name: str | Plan, chunks: int | None = None, microbatches: int | None = None
-) -> Plan:
-    """Return another schedule for a run's devices.
-
-    Args:
-        model: The run.
-        name: One of `bubblescope.schedules.SCHEDULES`, or what others call it; or a plan.
-        chunks: Model chunks on each device, where the schedule leaves that open; 2 if left out.
-        microbatches: Of each round of a step, of which there are as many as in the run; as many as that
-            has if left out.
-
-    Raises:
-        ScheduleError: It is not for these numbers.
-    """
-    now = model.plan
-    count = now.per_round if microbatches is None else microbatches
-    if isinstance(name, Plan):
-        if (name.devices, name.microbatches) != (now.devices, count):
-            raise ScheduleError(
-                f"{name.name} is a plan for {name.devices} devices and {name.microbatches} "
-                f"micro-batches, but {now.devices} and {count} are asked about"
-            )
-        if chunks not in (None, name.chunks):
-            raise ScheduleError(f"{name.name} is a plan for {name.chunks} chunks, not {chunks}")
-        return name.repeated(now.rounds)
-    schedule = named(name)
-    return generate(
-        schedule.name,
-        now.devices,
-        count,
-        chunks=(chunks or 2) if schedule.any_chunks else None,
-        times=model.times,
-        memory=now.peak_memory().max() if schedule.name == "zb-auto" else None,
-    ).repeated(now.rounds)
-
-
-def stepped(timeline: Timeline, run: MeasuredRun, tasks: pl.DataFrame) -> Timeline:
-    """Return tasks whose steps are numbered from 0 as those of a run."""
-    step = pl.Series(run.steps, dtype=pl.Int32).gather(tasks["step"])
-    return Timeline(tasks.with_columns(step=step), timeline.ranks, timeline.run)
-
-
-Question: TypeAlias = Callable[[Any], Prediction]
-"""What is asked about a run, such as `lambda run: run.schedule("zb-v")`.
-
-The run is a `WhatIf`; without a pipeline, it is a `DeviceWhatIf`.
-"""
-
-
-def asked_of(
-    timeline: Timeline, known: Study, activities: pl.DataFrame | None = None
-) -> WhatIf | DeviceWhatIf:
-    """Return what answers questions about a run.
-
-    Args:
-        timeline: The run.
-        known: What was worked out about it.
-        activities: What its devices ran, for questions about kernels; the run's own if left out.
-
-    Raises:
-        TimelineError: It has neither pipeline tasks of ranks that share a clock nor device work.
-    """
-    if timeline.budget.height and not known.pipelined:
-        return DeviceWhatIf(timeline, activities)
-    return WhatIf(known.recognition, ledger_of(known, timeline), timeline, activities)
-
-
-class Predictions(msgspec.Struct, frozen=True, eq=False):
-    """What a run would have taken, had something been different.
-
-    Attributes:
-        timeline: The run.
-        step_ns: How long it is as measured.
-        predictions: The answers, in the order of the questions; advice is best first.
-        span: What that is and what is predicted: "pipeline phase", the mean one of a step; without a
-            pipeline "step", a mean one from its start to the next one's, or "capture", a device's time
-            from its first operation to its last.
-        open: Whether the ends of all steps are missing, so that they are longer than what is known.
-        notices: Which steps are left out, and why.
-    """
-
-    timeline: Timeline
-    step_ns: int
-    predictions: tuple[Prediction, ...]
-    span: str = WhatIf.span
-    open: bool = False
-    notices: tuple[Notice, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        timeline: Timeline,
-        questions: Sequence[Question] = (),
-        *,
-        memory: float | None = None,
-        also: Sequence[Plan] = (),
-        activities: pl.DataFrame | None = None,
-        progress: Progress = SILENT,
-    ) -> Self:
-        """Answer questions about a run; without any, say what would make it faster.
-
-        Args:
-            timeline: The run.
-            questions: What is asked.
-            memory: For advice: activations that a device may hold, in micro-batches of a p-th of the
-                model; what the run's own schedule holds if left out.
-            also: Schedules to recognise besides the known ones.
-            activities: What its devices ran, for questions about kernels.
-            progress: Is told what is being worked out.
-
-        Raises:
-            TimelineError: It has neither pipeline tasks of ranks that share a clock nor device work.
-            ScheduleError: A question makes no sense for the run.
-        """
-        known = study(timeline, also, progress, placed=False)
-        progress.begin("answering what-ifs")
-        run = asked_of(timeline, known, activities)
-        notices = run.notices if isinstance(run, DeviceWhatIf) else known.bubbles.notices
-        answers = [run.ask(question) for question in questions] or run.advice(memory)
-        return cls(timeline, run.step_ns, tuple(answers), run.span, run.open, notices)
-
-    def pictured(self) -> list[Pictured]:
-        """Return what its picture shows: the first step as measured, and as the first answer has it."""
-        if not len(self.timeline):
-            return []
-        drawn = [one.timeline(self.timeline) for one in self.predictions[:1] if one.timeline]
-        return [pictured(timeline, max_steps=1) for timeline in (self.timeline, *drawn)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the answers as plain values, following the schema `SCHEMA`."""
-        return {
-            "schema": SCHEMA,
-            "timed": timed(self.timeline.ranks),
-            "step_ns": self.step_ns,
-            "span": self.span,
-            "open": self.open,
-            "predictions": [one.to_dict() for one in self.predictions],
-            "warnings": [
-                msgspec.to_builtins(notice)
-                for notice in (*self.timeline.run.warnings, *self.notices)
-            ],
-        }

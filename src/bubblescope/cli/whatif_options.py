@@ -16,7 +16,7 @@ from bubblescope.schedules import named
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.analysis.whatif import Question
+    from bubblescope.analysis.predictions import Question
     from bubblescope.schedules.plan import Plan
 
 

@@ -8,8 +8,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from bubblescope.analysis import whatif
+from bubblescope.analysis import predictions
 from bubblescope.analysis.device_steps import CAPTURE, STEP
+from bubblescope.analysis.prediction import PIPELINE_PHASE
 from bubblescope.model import units
 from bubblescope.render.text.by_width import ByWidth
 from bubblescope.render.text.face import Face
@@ -29,13 +30,13 @@ _MEANING: Final = (
     "schedules, partitions and devices also what chance and what was not measured may add"
 )
 _SPANS: Final = {
-    "pipeline phase": " a step, from first forward to last backward",
+    PIPELINE_PHASE: " a step, from first forward to last backward",
     STEP: " a step, from its start to the next one's",
     CAPTURE: ", from a device's first operation to its last: the trace has no steps",
 }
 
 
-class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
+class Predictions(Face, predictions.Predictions, frozen=True, eq=False):
     """What `bubblescope whatif` prints."""
 
     def shown(self, *, everything: bool = False) -> RenderableType:
@@ -53,7 +54,7 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
     def _table(self, *, beside: bool) -> Table:
         """Return the answers, and what each needs `beside` it or, where lines are short, below it."""
         marks = self._marks()
-        pipeline = self.span == whatif.WhatIf.span
+        pipeline = self.span == PIPELINE_PHASE
         table = narrow_table("all" if self.span == CAPTURE else "a step")
         if len(marks) > 1:
             table.add_column("if")
@@ -106,7 +107,7 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
         )
 
 
-def measured(run: whatif.Predictions | LateRanks) -> str:
+def measured(run: predictions.Predictions | LateRanks) -> str:
     """Return how long what is predicted is now, and what that is."""
     now = f"now {units.duration(run.step_ns)}{_SPANS[run.span]}"
     if run.span == STEP and run.timeline.budget["rank"].n_unique() > 1:
