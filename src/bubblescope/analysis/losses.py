@@ -47,6 +47,7 @@ CAUSE_OF: Final[dict[Use, Cause]] = {
     Use.EVENT_WAIT: Cause.SYNC,
     Use.PAGES: Cause.TRANSFER,
     Use.UNTRACED: Cause.UNEXPLAINED,
+    Use.SILENT: Cause.UNEXPLAINED,
     Use.UNLINKED: Cause.UNEXPLAINED,
 }
 """Why a device is idle that is not waiting for other stages."""
