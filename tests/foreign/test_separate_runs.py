@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import polars as pl
 import pytest
 
@@ -67,6 +69,15 @@ def test_a_profiler_that_counts_on_is_one(tmp_path):
     timeline = sources.load(tmp_path)
     assert timeline.ranks["rank"].to_list() == [0]
     assert timeline.steps == [4, 5]
+
+
+def test_a_copy_of_a_trace_is_no_other_rank(tmp_path):
+    trace = run_of(tmp_path, "rank0.json", 0)
+    shutil.copy(trace, tmp_path / "rank1.json")
+    with pytest.raises(
+        SourceError, match=r"rank1\.json: is a copy of .*rank0\.json.*give only one"
+    ):
+        sources.load(tmp_path)
 
 
 def unmarked(folder, name, begins, rank, offsets=(0,)):
