@@ -32,7 +32,7 @@ import polars as pl
 from bubblescope.analysis.chained_steps import Chain
 from bubblescope.analysis.combined_changes import Asked, moved
 from bubblescope.analysis.cost_model import Model
-from bubblescope.analysis.device_budget import LABELS
+from bubblescope.analysis.device_budget import LABELS, budget
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
 from bubblescope.analysis.picture_data import pictured
@@ -43,12 +43,12 @@ from bubblescope.analysis.prediction import (
     HOST_AHEAD,
     HOST_SOONER,
     IN_STEP,
-    NEEDS,
     NOT_AHEAD,
     Prediction,
     all_of,
     ranked,
 )
+from bubblescope.analysis.remedies import needs_of
 from bubblescope.analysis.slow_devices import SlowDevices, depth_of, even
 from bubblescope.analysis.study import ledger_of, study
 from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
@@ -167,8 +167,12 @@ class WhatIf:
         causes = [Cause(one) for one in what if one in _CAUSES]
         uses = [class_of(one) for one in what if one not in _CAUSES]
         parts = [cause.value for cause in causes] + [f"{LABELS[use]} in tasks" for use in uses]
-        needs = _NEEDS.get(causes[0], "") if causes else NEEDS.get(uses[0], "")
+        needs = _NEEDS.get(causes[0], "") if causes else self._needs_of(uses[0])
         return self._without("without " + " and ".join(parts), needs, causes, uses)
+
+    def _needs_of(self, use: Use) -> str:
+        """Return what it takes to be rid of a class of time inside of tasks."""
+        return needs_of(use, lambda: budget(self._timeline) if self._timeline else None)
 
     def host_never_late(self) -> Prediction:
         """Answer what it would have taken had the host always launched in time.

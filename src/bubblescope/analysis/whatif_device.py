@@ -34,7 +34,7 @@ import polars as pl
 
 from bubblescope.analysis.arrivals import arrivals, late, over_steps
 from bubblescope.analysis.coupled_ranks import CoupledRanks, Replay, chance_ns
-from bubblescope.analysis.device_budget import LABELS, call_sums, one_loads, recorded
+from bubblescope.analysis.device_budget import LABELS, budget, recorded
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
 from bubblescope.analysis.prediction import (
@@ -44,16 +44,15 @@ from bubblescope.analysis.prediction import (
     HOST_AHEAD,
     HOST_SOONER,
     IN_TIME,
-    LOADED,
     MORE_HIDDEN,
     NEEDS,
     NO_WAITING,
     NOT_AHEAD,
-    WARMED,
     Prediction,
     all_of,
     ranked,
 )
+from bubblescope.analysis.remedies import needs_of
 from bubblescope.analysis.step_lengths import is_one_step, warm_up, whole
 from bubblescope.model import units
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use, is_spent_on
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from bubblescope.analysis.combined_changes import Change
+    from bubblescope.analysis.device_budget import Budget
     from bubblescope.model.timeline import Timeline
 
 STEP: Final = "step"
@@ -78,9 +78,6 @@ REMOVABLE: Final = (Use.COMMUNICATION, Use.COPY, *IDLE)
 
 _KNOWN: Final = tuple(use for use in REMOVABLE if use in NEEDS)
 """Those of which it is known what would be rid of them."""
-
-_IF_SLOW: Final = {Use.LAUNCH_CALL: LOADED, Use.HOST_OPERATOR: WARMED}
-"""What would be rid of those that are slow, as on first use, and not many."""
 
 _MATCHED: Final = 0.95
 """Share of exposed communication in matched collectives from which on ranks are replayed."""
@@ -194,9 +191,7 @@ class DeviceWhatIf:
                 raise ScheduleError(_no_pipeline(f"{Cause(one).value} is a cause of bubbles"))
         uses = [class_of(one) for one in what]
         change = "without " + " and ".join(LABELS[use] for use in uses)
-        needs = NEEDS.get(uses[0], "")
-        if uses[0] in _IF_SLOW and self._is_slow(uses[0]):
-            needs = _IF_SLOW[uses[0]]
+        needs = needs_of(uses[0], lambda: self._spent_in_all)
         return self._without(change, needs, uses, uses)
 
     def kernels(self, pattern: str, factor: float) -> Prediction:
@@ -413,11 +408,10 @@ class DeviceWhatIf:
         for one in late(self._arrivals, whole_ns / self._steps["rank"].n_unique())[:_NAMED]:
             yield ("healthy", one.rank)
 
-    def _is_slow(self, use: Use) -> bool:
-        """Say whether most of the time of a class is in calls, or gaps, as long as on first use."""
-        rows = self._budget.filter(is_spent_on([use]))
-        spent, *_, slow, _, longest = rows.select(pl.col("spent_ns").sum(), *call_sums()).row(0)
-        return 2 * slow > spent or (use is Use.LAUNCH_CALL and one_loads(spent, longest))
+    @cached_property
+    def _spent_in_all(self) -> Budget | None:
+        """What the devices spent their time on."""
+        return budget(self._timeline)
 
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
         raise ScheduleError(_no_pipeline("stages, schedules and micro-batches cannot change"))
