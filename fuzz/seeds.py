@@ -278,18 +278,19 @@ def _paddle_jobs(folder: Path) -> None:
 
 
 def _paddle_steps(folder: Path) -> None:
-    head = "I1101 16:02:11.845734 22317 cuda_profiler.cc:55] NVTX range "
-    lines = []
-    for step in range(2):
-        at = 500 * step
-        lines += [
-            f"{head}push: {step}, time: {paddle_maker.MS + at:.6f}\n",
-            paddle_maker.line("forward(chunk0)", 0, at + 10, at + 100),
-            paddle_maker.line("backward(chunk0)", 0, at + 100, at + 480),
-            f"{head}pop, time: {paddle_maker.MS + at + 495:.6f}\n",
-        ]
-    paddle_maker.write(folder, *lines, name="machine0/workerlog.0")
-    paddle_maker.write(folder, *lines, name="machine1/workerlog.0")
+    for machine in range(2):
+        pid = 22317 + machine
+        head = f"I1101 16:02:11.845734 {pid} cuda_profiler.cc:55] NVTX range "
+        lines = []
+        for step in range(2):
+            at = 500 * step
+            lines += [
+                f"{head}push: {step}, time: {paddle_maker.MS + at:.6f}\n",
+                paddle_maker.line("forward(chunk0)", 0, at + 10, at + 100, pid=pid),
+                paddle_maker.line("backward(chunk0)", 0, at + 100, at + 480, pid=pid),
+                f"{head}pop, time: {paddle_maker.MS + at + 495:.6f}\n",
+            ]
+        paddle_maker.write(folder, *lines, name=f"machine{machine}/workerlog.0")
 
 
 def _paddle_dygraph(folder: Path) -> None:

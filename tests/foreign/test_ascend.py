@@ -279,6 +279,20 @@ def test_ranks_have_their_place_with_context_parallelism(tmp_path):
     assert ranks.select("tp", "cp", "dp").rows() == [(0, 0, 0), (1, 1, 0), (0, 0, 0), (1, 1, 0)]
 
 
+def test_a_profile_given_as_two_ranks_is_refused(tmp_path):
+    profile = Profile(3)
+    profile.range("forward_step", 1000, 2000)
+    folder = profile.write(tmp_path).parents[1]
+    copied = tmp_path / f"{folder.name[:-9]}x_ascend_pt"
+    shutil.copytree(folder, copied)
+    [database] = copied.rglob("ascend_pytorch_profiler_3.db")
+    database.rename(database.with_name("ascend_pytorch_profiler_4.db"))
+    with pytest.raises(
+        SourceError, match=r"profiler_4\.db: is a copy of .*profiler_3\.db.*give only"
+    ):
+        sources.load(tmp_path)
+
+
 def test_of_two_profiles_of_a_rank_the_newer_is_read(tmp_path):
     for stamp, kind in (
         ("20250101000000000", "backward_step"),

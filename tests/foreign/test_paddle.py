@@ -243,7 +243,7 @@ def test_of_several_runs_the_last_is_read_unless_another_is_chosen(tmp_path):
 def test_machines_are_in_the_order_of_their_numbers(tmp_path):
     for machine in (0, 2, 10):
         for worker in (0, 1):
-            text = line("forward", 0, machine, machine + 1)
+            text = line("forward", 0, machine + worker / 8, machine + 1)
             write(tmp_path, text, name=f"machine{machine}/workerlog.{worker}")
 
     timeline = sources.load(tmp_path)
@@ -257,6 +257,21 @@ def test_machines_are_in_the_order_of_their_numbers(tmp_path):
         (21, "machine10", 1),
     ]
     assert {"clocks-unchecked", "missing-ranks"} <= set(codes(timeline))
+
+
+def test_a_log_given_as_two_workers_is_refused(tmp_path):
+    """A link to it is meant so, and workers that were not timed may well write the same."""
+    for start, workers in ((None, (0, 1)), (0, (2,)), (1, (3,))):
+        for worker in workers:
+            times = (start, None) if start is None else (start, start + 1)
+            write(tmp_path, line("forward", 0, *times), name=f"workerlog.{worker}")
+    (tmp_path / "workerlog.4").symlink_to("workerlog.3")
+    assert sources.load(tmp_path).ranks["rank"].to_list() == [0, 1, 2, 3, 4]
+    shutil.copy(tmp_path / "workerlog.3", tmp_path / "workerlog.5")
+    with pytest.raises(
+        SourceError, match=r"workerlog\.5: is a copy of .*workerlog\.3.*give only one"
+    ):
+        sources.load(tmp_path)
 
 
 def test_two_logs_of_one_worker_are_refused(tmp_path):
@@ -360,7 +375,7 @@ def test_the_files_equal_those_of_paddles_own_script(tmp_path):
 def test_rows_of_devices_and_machines_are_named_and_numbered_alike(tmp_path):
     """The original leaves rows of other devices than 0, 1, ... and of one machine unnumbered."""
     for worker in (4, 5):
-        write(tmp_path, line("forward", 0, 0, 1), name=f"machine3/workerlog.{worker}")
+        write(tmp_path, line("forward", 0, 0, worker), name=f"machine3/workerlog.{worker}")
 
     run("--devices", "4,5", "--log_dir", tmp_path, "--multi_machine")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+
+import polars as pl
 import pytest
 
 from bubblescope import sources
@@ -66,6 +69,15 @@ def test_a_profiler_that_counts_on_is_one(tmp_path):
     timeline = sources.load(tmp_path)
     assert timeline.ranks["rank"].to_list() == [0]
     assert timeline.steps == [4, 5]
+
+
+def test_a_copy_of_a_trace_is_no_other_rank(tmp_path):
+    trace = run_of(tmp_path, "rank0.json", 0)
+    shutil.copy(trace, tmp_path / "rank1.json")
+    with pytest.raises(
+        SourceError, match=r"rank1\.json: is a copy of .*rank0\.json.*give only one"
+    ):
+        sources.load(tmp_path)
 
 
 def unmarked(folder, name, begins, rank, offsets=(0,)):
@@ -136,3 +148,75 @@ def test_what_a_profiler_left_out_is_no_idle_time(tmp_path):
 def test_a_device_that_waits_between_steps_idles(tmp_path, numbers, between):
     timeline = windows(tmp_path, STEPS, numbers, between=between)
     assert timeline.budget["spent_ns"].sum() == STEPS[-1] + 75_000
+
+
+def merged(folder, recorded, *, mark=None):
+    """Write one trace of what a profiler recorded twice, 5 s apart, in kernels and perhaps marks."""
+    trace = Trace(rank=0, host="node0")
+    for window, begun in enumerate((0, 5 * SECOND)):
+        if recorded:
+            trace.event("Trace", f"PyTorch Profiler ({window})", begun, begun + 320_000, "Spans")
+        for at in range(3):
+            start = begun + at * 100_000
+            trace.kernel(start + 5_000, start + 80_000, at=start + 1_000)
+            if mark is not None:
+                step = mark + 3 * window + at
+                trace.range(f"ProfilerStep#{step}", start, start + 99_000)
+    trace.write(folder / "rank0.json")
+    return sources.load(folder)
+
+
+def test_of_a_trace_that_says_when_its_profiler_was_on_each_time_is_a_step(tmp_path):
+    timeline = merged(tmp_path, recorded=True)
+    assert timeline.steps == [0, 1]
+    assert "each time that the profiler was on" in timeline.run.inferred["step"]
+    assert timeline.step_times["open"].all()
+    assert timeline.tasks.select(pl.col("end_ns") - pl.col("start_ns")).to_series().max() == 275_000
+    assert timeline.budget["spent_ns"].sum() == 2 * 275_000
+
+
+def test_marks_that_count_on_while_the_profiler_was_off_leave_that_time_out(tmp_path):
+    timeline = merged(tmp_path, recorded=True, mark=4)
+    assert timeline.steps == [4, 5, 6, 7, 8, 9]
+    assert timeline.step_times["open"].to_list() == [False, False, True] * 2
+    assert timeline.budget["spent_ns"].sum() == 2 * 275_000
+
+
+def listening(folder, **more):
+    """Write one trace of kernels and operators that stops for 5 s, and what says more of that time."""
+    trace = Trace(rank=0, host="node0")
+    for begun in (0, 5 * SECOND):
+        for at in range(100):
+            start = begun + at * 1_000_000
+            trace.operator("aten::mm", start, start + 600_000)
+            trace.kernel(start + 5_000, start + 500_000, at=start + 1_000)
+    if "span" in more:
+        trace.event("Trace", "PyTorch Profiler (0)", 0, 5 * SECOND + 100_000_000, "Spans")
+    if "around" in more:
+        trace.range(more["around"], 0, 5 * SECOND + 100_000_000)
+    for at in more.get("between", ()):
+        trace.operator("aten::item", at, at + 1000)
+    trace.write(folder / "rank0.json")
+    return sources.load(folder).budget.group_by("use").agg(pl.col("spent_ns").sum())
+
+
+def test_a_process_of_which_nothing_is_in_the_trace_for_long_may_not_have_been_recorded(tmp_path):
+    """From the end of an operator that outlasts its kernel, to the next one, which then launches."""
+    spent = dict(listening(tmp_path).iter_rows())
+    assert spent["silent"] == 5 * SECOND - 99_600_000
+    assert spent["host_operator"] == 100_000 + 1_000
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"span": True},
+        {"around": "epoch"},
+        {"between": range(150_000_000, 5 * SECOND, 90_000_000)},
+    ],
+    ids=["states that it recorded", "was in a range", "did something now and then"],
+)
+def test_it_was_recorded_where_the_trace_says_so_or_shows_anything(tmp_path, more):
+    spent = dict(listening(tmp_path, **more).iter_rows())
+    assert "silent" not in spent
+    assert spent["host_unknown"] > 4 * SECOND

@@ -8,6 +8,7 @@ import polars as pl
 from bubblescope import Timeline
 from bubblescope.analysis.pieces.run_in_pieces import Split
 from bubblescope.model.budget import BUDGET_SCHEMA
+from bubblescope.model.kinds import COMPUTE_KINDS
 from bubblescope.model.provenance import Run
 
 KINDS = ("gc", "data", "other", "optimizer", "collective")
@@ -107,7 +108,7 @@ def spent(tasks, random):
         "copy",
     )
     rows = tasks.filter(pl.col("lane") == "compute").sort("rank", "start_ns")
-    passes = rows.filter(pl.col("kind").cast(pl.String).is_in(["forward", "backward"]))
+    passes = rows.filter(pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]))
     inside = passes.select(
         "rank",
         "step",

@@ -44,10 +44,10 @@ def lay_out(folder: Path) -> None:
         (folder / f"node{number}" / export).symlink_to(nsight / export)
     shutil.copytree(EXAMPLES / "traces" / "paddle", folder / "log_dir")
     shutil.copytree(EXAMPLES / "traces" / "ascend", folder / "profiles")
-    for machine in (0, 1):
-        shutil.copytree(folder / "log_dir", folder / "machines" / f"machine{machine}")
-        for worker in (2, 3):
-            (folder / "machines" / f"machine{machine}" / f"workerlog.{worker}").unlink()
+    for rank in range(4):
+        machine = folder / "machines" / f"machine{rank // 2}"
+        machine.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "log_dir" / f"workerlog.{rank}", machine / f"workerlog.{rank % 2}")
     _recording(folder / "recording")
     _own_names(folder / "trace.sqlite")
     for name in ("trace-ST.parquet", "trace-SE.parquet"):

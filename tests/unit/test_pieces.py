@@ -33,7 +33,7 @@ from bubblescope.render.text.stragglers import Stragglers
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
-from dealt_runs import disturbed, in_rounds, split
+from dealt_runs import disturbed, in_rounds, spent, split
 from injected import Fault, Job
 from random_runs import made
 from unsynchronised import Pipeline
@@ -69,7 +69,14 @@ def behind():
     return Pipeline("zb-h1", (0.5, 3.0), microbatches=1, rest=0).play(skip=1, receives=False)
 
 
-OTHERS = (unsynchronised, seldom, paired, behind)
+def begun():
+    """Ranks begin a step while others are in the one before, and what their devices did is known."""
+    made = Pipeline("zb-h2", (1.0, 1.4, 1.0, 0.9)).play()
+    budget = spent(made.tasks, np.random.default_rng(1))
+    return Timeline(made.tasks, made.ranks, made.run, budget=budget)
+
+
+OTHERS = (unsynchronised, seldom, paired, behind, begun)
 
 
 def same(one, other, by):

@@ -17,12 +17,13 @@ from bubblescope.analysis.device_budget import between_captures
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.inside_tasks import FasterKernels, spent_inside
-from bubblescope.analysis.prediction import AT_ONCE, LOADED, NEEDS, WARMED
+from bubblescope.analysis.prediction import AT_ONCE, LOADED, NEEDS, NOT_HELD_UP, WARMED
 from bubblescope.analysis.predictions import Predictions
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
 from bubblescope.analysis.whatif import WhatIf
 from bubblescope.analysis.whatif_device import DeviceWhatIf
+from bubblescope.analysis.why import Explanation
 from bubblescope.cli import cli
 from bubblescope.facade import Trace
 from bubblescope.model.budget import HOST, Use
@@ -164,7 +165,19 @@ def test_launches_that_load_their_kernels_take_kernels_that_are_loaded():
 
     assert needed(2_000_000, 900_000) == LOADED
     assert needed(500_000, 8_000) == LOADED
-    assert needed(1_100_000, 900_000, 900_000) == NEEDS[Use.LAUNCH_CALL]
+    assert needed(1_100_000, 900_000, 900_000) == NOT_HELD_UP
+    assert needed(90_000, 90_000, 90_000) == NEEDS[Use.LAUNCH_CALL]
+
+
+@pytest.mark.parametrize("lengths", [(8, 8, 8), (900, 900, 900), (2_000, 8, 8), (4_000, 4_000)])
+@pytest.mark.parametrize("use", ["launch_call", "host_operator"])
+def test_what_it_takes_is_what_why_advises(use, lengths):
+    """CUDA graphs, or none: whether many launches are short, a few long, or one on first use."""
+    steps = [{"compute": 50_000, use: length * 1_000} for length in lengths]
+    run = devices(*((0, number, step) for number, step in enumerate(steps)))
+    advice = [one for one in Explanation.of(run).findings if one.role == "advice"]
+    graphs = any(one.key in {use, "compiled"} for one in advice)
+    assert ("graphs" in DeviceWhatIf(run).without(use).needs) is graphs
 
 
 def test_open_steps_count_only_where_there_are_no_others():

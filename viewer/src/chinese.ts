@@ -602,6 +602,7 @@ export const NAMES: Record<string, string> = {
   event_wait: "等待事件",
   pages: "等待统一内存页",
   untraced: "无跟踪数据",
+  silent: "未必有记录",
   unlinked: "无法关联",
   // The same, as the terminal says it.
   "exposed communication": "未掩盖通信",

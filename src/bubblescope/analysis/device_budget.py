@@ -603,6 +603,7 @@ LABELS: Final[dict[Use, str]] = {
     Use.EVENT_WAIT: "waiting for events of other streams",
     Use.PAGES: "until pages of unified memory moved",
     Use.UNTRACED: "waiting for what is not in the trace",
+    Use.SILENT: "host silent, or not recorded",
     Use.UNLINKED: "launch is not in the trace",
 }
 """What each class of time is called in print."""
@@ -623,6 +624,7 @@ BRIEF: Final[dict[Use, str]] = {
     Use.EVENT_WAIT: "events of other streams",
     Use.PAGES: "pages of unified memory",
     Use.UNTRACED: "not in the trace",
+    Use.SILENT: "host silent or not recorded",
     Use.UNLINKED: "launch not in the trace",
 }
 """The classes of idle time in a few words, where they stand beside the word idle."""
@@ -635,6 +637,7 @@ REASONS: Final[dict[str, tuple[tuple[Use, ...], str]]] = {
     "event": ((Use.EVENT_WAIT,), "streams waited for events"),
     "pages": ((Use.PAGES,), "pages of unified memory were to be moved"),
     "untraced": ((Use.UNTRACED,), "work waited for what is not in the trace"),
+    "silent": ((Use.SILENT,), "the host was silent, or was not recorded"),
     "unlinked": ((Use.UNLINKED,), "it is not known what launched the work"),
 }
 """Why devices are idle, in the fewest words: the classes, and a clause."""
@@ -652,6 +655,7 @@ def main_reason(spending: Spending) -> tuple[str, int]:
 _ELSEWHERE: Final = (Use.HOST_DATA, Use.HOST_GC, Use.HOST_CALL, Use.HOST_SYSTEM)
 """What keeps a host from launching that is no work of the job's own code."""
 _LAUNCHING: Final = (*(use for use in HOST if use not in _ELSEWHERE),)
+_WAITING: Final = (Use.EVENT_WAIT, Use.UNTRACED, Use.SILENT, Use.UNLINKED)
 _COMPUTE_BOUND: Final = 0.8
 """Share of compute from which on nothing else is to blame."""
 
@@ -674,7 +678,7 @@ def bound(spending: Spending) -> str:
         "system": idle.get(Use.HOST_SYSTEM, 0),
         "communication": spending.communication_exposed_ns + idle.get(Use.RANK_WAIT, 0),
         "copy": spending.copy_exposed_ns + idle.get(Use.PAGES, 0),
-        "waiting": sum(idle.get(use, 0) for use in (Use.EVENT_WAIT, Use.UNTRACED, Use.UNLINKED)),
+        "waiting": sum(idle.get(use, 0) for use in _WAITING),
     }
     return max(lost, key=lambda key: lost[key])
 

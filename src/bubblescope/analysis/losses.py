@@ -15,6 +15,7 @@ import polars as pl
 
 from bubblescope.analysis.device_budget import in_steps, with_ended
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.gaps_apart import apart
 from bubblescope.model.budget import HIDDEN, HOST, Use
 from bubblescope.model.intervals import overlaps
 from bubblescope.model.kinds import COMPUTE_KINDS
@@ -46,6 +47,7 @@ CAUSE_OF: Final[dict[Use, Cause]] = {
     Use.EVENT_WAIT: Cause.SYNC,
     Use.PAGES: Cause.TRANSFER,
     Use.UNTRACED: Cause.UNEXPLAINED,
+    Use.SILENT: Cause.UNEXPLAINED,
     Use.UNLINKED: Cause.UNEXPLAINED,
 }
 """Why a device is idle that is not waiting for other stages."""
@@ -114,14 +116,15 @@ class Lost(NamedTuple):
         cls,
         timeline: Timeline,
         gaps: Iterable[pl.DataFrame] | None,
-        around: pl.DataFrame | None = None,
+        around: Timeline | None = None,
     ) -> Self:
         """Lay the budget of some steps and their bubbles over each other.
 
         Args:
             timeline: The run, or a part of it.
-            gaps: Those of its ledger, some at a time; None if it has no pipeline.
-            around: What devices spent meanwhile that is of other parts, as `Timeline.budget`.
+            gaps: Those of its ledger, some at a time; None if it has no pipeline. A moment that is
+                in gaps of several steps counts once (`bubblescope.analysis.idle.gaps_apart`).
+            around: What ranks and devices did meanwhile that is of other parts.
         """
         budget = _counted(timeline.budget)
         bubbles, idle, none = (pl.DataFrame(schema=_SCHEMA).select(names) for names in _SUMS)
@@ -132,9 +135,11 @@ class Lost(NamedTuple):
             return cls(_sums(table, "ended"), bubbles, idle, none, devices)
         inside = _inside(budget)
         aside = budget.filter(~inside)
-        met = aside if around is None else pl.concat([aside, _outside_tasks(_counted(around))])
+        met = aside
+        if around is not None:
+            met = pl.concat([aside, _outside_tasks(_counted(around.budget))])
         met = met.sort("start_ns")
-        for part in gaps:
+        for part in apart(gaps, timeline, around):
             held = part.with_columns(pl.col("cause").cast(pl.String))
             spent = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("spent_ns")
             idle = _added("cause", idle, held.group_by("cause").agg(spent))

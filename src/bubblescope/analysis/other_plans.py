@@ -63,7 +63,7 @@ def stepped(timeline: Timeline, run: MeasuredRun, tasks: pl.DataFrame) -> Timeli
     return Timeline(tasks.with_columns(step=step), timeline.ranks, timeline.run)
 
 
-def needs_of(name: str, plan: Plan, now: Plan) -> str:
+def needs_of_plan(name: str, plan: Plan, now: Plan) -> str:
     """Say what another schedule needs that the run's does not.
 
     Args:

@@ -34,6 +34,9 @@ LOADED: Final = "kernels that are loaded before the step"
 WARMED: Final = (
     "code that is loaded and compiled before the step, and operators that do not compute on the CPU"
 )
+COMPILED_AHEAD: Final = "code that is compiled before the step"
+AS_GRAPHS: Final = "compiled code that is launched as CUDA graphs"
+NOT_HELD_UP: Final = "launch calls that wait for nothing: no lock, no full queue of launches"
 IN_STEP: Final = "ranks wait for each other at the end of every step"
 EACH_ON: Final = "ranks begin the next step without waiting for each other"
 IN_TIME: Final = "as much to do between collectives as other ranks have"

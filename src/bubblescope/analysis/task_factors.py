@@ -28,12 +28,12 @@ class TaskFactors:
     def __init__(self, counterfactuals: Counterfactuals, devices: SlowDevices, stages: int) -> None:
         self._counterfactuals = counterfactuals
         self._devices = devices
-        self._seen = int(counterfactuals.run.stage.max()) + 1
-        self._stages = max(self._seen, stages)
+        self._stages = int(counterfactuals.run.stage.max()) + 1
+        self._deepest = max(self._stages, stages)
 
     def readings(self, layers: Sequence[int] = ()) -> list[Reading]:
         """Return the ways to read the run, with these layers of its stages or the same of all."""
-        return self._devices.readings(depth_of(layers) if layers else even(self._stages))
+        return self._devices.readings(depth_of(layers) if layers else even(self._deepest))
 
     def healthy(self, rank: int, reading: Reading) -> np.ndarray:
         """Return how many times as long tasks take when a rank is healthy; n long."""
@@ -74,9 +74,9 @@ class TaskFactors:
 
     def check(self, layers: Sequence[int]) -> None:
         """Refuse layers of other stages than the run's."""
-        if len(layers) != self._seen:
+        if len(layers) != self._stages:
             raise ScheduleError(
-                f"the run has {self._seen} stages, but layers are given for {len(layers)}"
+                f"the run has {self._stages} stages, but layers are given for {len(layers)}"
             )
         if not sum(layers):
             raise ScheduleError("a model without layers cannot be cut into stages")

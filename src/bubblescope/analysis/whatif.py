@@ -29,13 +29,13 @@ import numpy as np
 from bubblescope.analysis.chained_steps import Chain
 from bubblescope.analysis.combined_changes import Asked, moved
 from bubblescope.analysis.cost_model import Model
-from bubblescope.analysis.device_budget import LABELS
+from bubblescope.analysis.device_budget import LABELS, budget
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
 from bubblescope.analysis.other_plans import (
     alternative,
     name_of,
-    needs_of,
+    needs_of_plan,
     numbers_of,
     stepped,
     title_of,
@@ -47,13 +47,13 @@ from bubblescope.analysis.prediction import (
     HOST_AHEAD,
     HOST_SOONER,
     IN_STEP,
-    NEEDS,
     NOT_AHEAD,
     PIPELINE_PHASE,
     Prediction,
     all_of,
     ranked,
 )
+from bubblescope.analysis.remedies import needs_of
 from bubblescope.analysis.same_tasks import WITHOUT, of_same_tasks
 from bubblescope.analysis.slow_devices import SlowDevices
 from bubblescope.analysis.task_factors import TaskFactors
@@ -168,8 +168,12 @@ class WhatIf:
         causes = [Cause(one) for one in what if one in _CAUSES]
         uses = [class_of(one) for one in what if one not in _CAUSES]
         parts = [cause.value for cause in causes] + [f"{LABELS[use]} in tasks" for use in uses]
-        needs = WITHOUT.get(causes[0], "") if causes else NEEDS.get(uses[0], "")
+        needs = WITHOUT.get(causes[0], "") if causes else self._needs_of(uses[0])
         return self._without("without " + " and ".join(parts), needs, causes, uses)
+
+    def _needs_of(self, use: Use) -> str:
+        """Return what it takes to be rid of a class of time inside of tasks."""
+        return needs_of(use, lambda: budget(self._timeline) if self._timeline else None)
 
     def host_never_late(self) -> Prediction:
         """Answer what it would have taken had the host always launched in time.
@@ -309,7 +313,7 @@ class WhatIf:
         """
         called, plan = name_of(name), self._alternative(name, chunks)
         return self._made(
-            title_of(called, plan), needs_of(called, plan, self._modelled().plan), plan
+            title_of(called, plan), needs_of_plan(called, plan, self._modelled().plan), plan
         )
 
     def _samples(self, plan: Plan) -> str:
@@ -346,7 +350,7 @@ class WhatIf:
         ]
         if plan is not None and asked.schedules:
             name = name_of(asked.schedules[0][0])
-            said.append((title_of(name, plan), needs_of(name, plan, self._modelled().plan)))
+            said.append((title_of(name, plan), needs_of_plan(name, plan, self._modelled().plan)))
         if plan is not None and asked.counts:
             said.append((numbers_of(plan), self._samples(plan)))
         change = " and ".join(one for one, _ in said)

@@ -19,13 +19,14 @@ What a host did once a blocking call had returned goes with that, not with the c
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from bubblescope.analysis.arrivals import late
 from bubblescope.analysis.coupled_ranks import chance_ns
-from bubblescope.analysis.device_budget import LABELS, call_sums, one_loads
+from bubblescope.analysis.device_budget import LABELS, budget
 from bubblescope.analysis.device_steps import DEVICE, PLACE, DeviceSteps
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
@@ -35,24 +36,24 @@ from bubblescope.analysis.prediction import (
     HOST_AHEAD,
     HOST_SOONER,
     IN_TIME,
-    LOADED,
     MORE_HIDDEN,
     NEEDS,
     NOT_AHEAD,
-    WARMED,
     Prediction,
     all_of,
     ranked,
 )
+from bubblescope.analysis.remedies import needs_of
 from bubblescope.analysis.shorter_steps import WAITS, Gone, ReplayedSteps, bounded
 from bubblescope.model import units
-from bubblescope.model.budget import HOST, IDLE, Use, is_spent_on
+from bubblescope.model.budget import HOST, IDLE, Use
 from bubblescope.model.errors import ScheduleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from bubblescope.analysis.combined_changes import Change
+    from bubblescope.analysis.device_budget import Budget
     from bubblescope.model.provenance import Notice
     from bubblescope.model.timeline import Timeline
 
@@ -61,9 +62,6 @@ REMOVABLE: Final = (Use.COMMUNICATION, Use.COPY, *IDLE)
 
 _KNOWN: Final = tuple(use for use in REMOVABLE if use in NEEDS)
 """Those of which it is known what would be rid of them."""
-
-_IF_SLOW: Final = {Use.LAUNCH_CALL: LOADED, Use.HOST_OPERATOR: WARMED}
-"""What would be rid of those that are slow, as on first use, and not many."""
 
 _NAMED: Final = 3
 """Ranks that come late, of which it is asked what a step would take were they as others."""
@@ -103,6 +101,7 @@ class DeviceWhatIf:
 
     def __init__(self, timeline: Timeline, activities: pl.DataFrame | None = None) -> None:
         self._activities = timeline.activities if activities is None else activities
+        self._timeline = timeline
         self._steps = DeviceSteps(timeline)
         self._replayed = ReplayedSteps(timeline, self._steps)
         self.span, self.open = self._steps.span, self._steps.open
@@ -132,9 +131,7 @@ class DeviceWhatIf:
                 raise ScheduleError(_no_pipeline(f"{Cause(one).value} is a cause of bubbles"))
         uses = [class_of(one) for one in what]
         change = "without " + " and ".join(LABELS[use] for use in uses)
-        needs = NEEDS.get(uses[0], "")
-        if uses[0] in _IF_SLOW and self._is_slow(uses[0]):
-            needs = _IF_SLOW[uses[0]]
+        needs = needs_of(uses[0], lambda: self._spent_in_all)
         return self._without(change, needs, uses, uses)
 
     def kernels(self, pattern: str, factor: float) -> Prediction:
@@ -297,11 +294,10 @@ class DeviceWhatIf:
         for one in late(self._replayed.arrivals, of_rank_ns)[:_NAMED]:
             yield ("healthy", one.rank)
 
-    def _is_slow(self, use: Use) -> bool:
-        """Say whether most of the time of a class is in calls, or gaps, as long as on first use."""
-        rows = self._steps.budget.filter(is_spent_on([use]))
-        spent, *_, slow, _, longest = rows.select(pl.col("spent_ns").sum(), *call_sums()).row(0)
-        return 2 * slow > spent or (use is Use.LAUNCH_CALL and one_loads(spent, longest))
+    @cached_property
+    def _spent_in_all(self) -> Budget | None:
+        """What the devices spent their time on."""
+        return budget(self._timeline)
 
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
         raise ScheduleError(_no_pipeline("stages, schedules and micro-batches cannot change"))

@@ -65,6 +65,8 @@ class Use(str, Enum):
     """Between moves of pages of unified memory to a device, which no call launches."""
     UNTRACED = "untraced"
     """The next operation was launched, but waited for what the trace does not show."""
+    SILENT = "silent"
+    """Nothing of the process is in the trace meanwhile: its host was silent, or was not recorded."""
     UNLINKED = "unlinked"
     """It is not known what launched the next operation."""
     COMMUNICATION_HIDDEN = "communication_hidden"

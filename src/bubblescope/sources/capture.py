@@ -65,6 +65,8 @@ exchange may be under way while its thread does something else."""
 WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""
 
+RECORDED: Final = {"start_ns": pl.Int64, "end_ns": pl.Int64}
+"""From when to when a profiler was on."""
 
 _BETWEEN_TWO: Final = frozenset({"send", "recv", "sendrecv"})
 
@@ -119,6 +121,8 @@ class Capture(msgspec.Struct, frozen=True):
         host: Frame with the columns of `HOST`; empty if the trace does not say what the host did.
         host_names: Names of what it did.
         unseen: Those of calls whose work on devices the trace does not show: copies that it left out.
+        recorded: Frame with the columns of `RECORDED`, ascending and disjoint, empty if the trace does
+            not say so; None if its profiler is on from its beginning to its end.
         waits: Frame with the columns of `WAITS`; None if the trace would not show such waits.
         optimizer_kernels: Those of the numbers in `WORK` whose kernels only an optimizer runs.
         kernels: For each row of the work an index into `kernel_names`, null for copies that say no
@@ -136,6 +140,7 @@ class Capture(msgspec.Struct, frozen=True):
     host: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST))
     host_names: tuple[str, ...] = ()
     unseen: frozenset[str] = frozenset()
+    recorded: pl.DataFrame | None = None
     waits: pl.DataFrame | None = None
     optimizer_kernels: tuple[int, ...] = ()
     kernels: pl.Series | None = None

@@ -416,19 +416,25 @@ def operation_of(comm: Comm) -> str | None:
 def _recorder_off(ran: _Device, markers: pl.DataFrame, idle: Pieces) -> Mask:
     """Mark the idle stretches in which nothing was recorded: a device may have done anything then.
 
-    It was not where numbers of steps were left out between two marks, and nothing was launched.
+    It was not where numbers of steps were left out between two marks, or where the trace says that its
+    profiler was off, and nothing was launched.
     """
     off = np.zeros(len(idle.owner), bool)
     begun = np.sort(ran.calls.start_ns)
     marks = markers.drop_nulls(["step", "end_ns"]).sort("start_ns")
     left_out = pl.col("step").shift(-1) > pl.col("step") + 1
-    following = marks.with_columns(next_ns=pl.col("start_ns").shift(-1)).filter(left_out)
-    for end, start in following.select("end_ns", "next_ns").iter_rows():
+    told = [marks.with_columns(next_ns=_NEXT).filter(left_out)]
+    if ran.capture.recorded is not None:
+        told.append(ran.capture.recorded.with_columns(next_ns=_NEXT).drop_nulls())
+    for end, start in pl.concat([one.select("end_ns", "next_ns") for one in told]).iter_rows():
         low, high = np.searchsorted(begun, [end, start])
         at = int(np.searchsorted(idle.end_ns, start))
         if low == high < len(begun) and at < len(off) and idle.start_ns[at] < start:
             off[at] = True
     return off
+
+
+_NEXT: Final = pl.col("start_ns").shift(-1)
 
 
 def _windows(ran: _Device, markers: pl.DataFrame, done: Mapping[int, int]) -> pl.DataFrame:

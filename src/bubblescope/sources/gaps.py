@@ -51,6 +51,12 @@ _USE_OF: Final = {
 }
 _UNKNOWN: Final = -1
 
+SILENT_NS: Final = 100_000_000
+"""How long a process is silent at least where its profiler may have been off."""
+
+_MANY: Final = 100
+"""How many events it would have left in that time, at its rate."""
+
 BY_DRIVER: Final = NONE - 1
 """Stands for the call where none launches anything: the driver goes on moving pages of unified memory
 to a device."""
@@ -129,7 +135,15 @@ def judge(gaps: Gaps, calls: Calls, host: Host) -> Iterator[Bulk | Parts]:
         begun = np.clip(calls.start_ns[of], start, known.end_ns[slow])
         yield Bulk.of(Use.LAUNCH_CALL, begun, done[slow])
         late = np.flatnonzero(begun > start)
-        yield from host.late(start[late], begun[late], calls.thread[of[late]])
+        start, begun, thread = start[late], begun[late], calls.thread[of[late]]
+        if (begun - start >= SILENT_NS).any():
+            low, high = _both(start, begun, *host.silences(calls))
+            yield Bulk.of(Use.SILENT, low, high)
+            rest, begun = np.sort(np.append(start, high)), np.sort(np.append(begun, low))
+            thread = thread[np.searchsorted(start, rest, side="right") - 1]
+            kept = rest < begun
+            start, begun, thread = rest[kept], begun[kept], thread[kept]
+        yield from host.late(start, begun, thread)
     waited = np.flatnonzero(known.end_ns - done >= LATENCY_NS)
     if len(waited):
         waiting = known.chosen(waited)
@@ -150,6 +164,7 @@ class Host:
     def __init__(self, capture: Capture, process: int) -> None:
         self._capture, self._process = capture, process
         self._threads: dict[int, tuple[_Blocked, _Did]] = {}
+        self._silences: tuple[Ints, Ints] | None = None
 
     @cached_property
     def _told(self) -> pl.DataFrame:
@@ -197,6 +212,38 @@ class Host:
     def _blocked(self) -> pl.DataFrame:
         """The calls in which threads were blocked."""
         return self._told.filter(doing=BLOCKED)
+
+    def silences(self, calls: Calls) -> tuple[Ints, Ints]:
+        """Return when a profiler may have been off, disjoint and ascending.
+
+        That is where nothing at all of the process is in the trace for long, though at the rate of the
+        rest of the trace there would be much. Only traces that may say when their profiler was on, and
+        do not, are doubted.
+
+        Args:
+            calls: Those of the process.
+        """
+        if self._silences is None:
+            recorded = self._capture.recorded
+            if recorded is None or recorded.height:
+                self._silences = np.zeros(0, np.int64), np.zeros(0, np.int64)
+            else:
+                self._silences = self._without_events(calls)
+        return self._silences
+
+    def _without_events(self, calls: Calls) -> tuple[Ints, Ints]:
+        """Return when nothing of the process is in the trace for as long as `silences` asks for."""
+        start, end = (
+            np.concatenate([self._told[name].to_numpy(), times])
+            for name, times in (("start_ns", calls.start_ns), ("end_ns", calls.end_ns))
+        )
+        order = np.argsort(start, kind="stable")
+        since, until = reached_ns(end[order])[1:], start[order][1:]
+        long = until - since >= SILENT_NS
+        since, until = since[long], until[long]
+        heard = int(end.max() - start.min() - (until - since).sum()) if len(since) else 0
+        much = (until - since) * (len(start) / max(heard, 1)) >= _MANY
+        return since[much], until[much]
 
     def late(self, start: Ints, end: Ints, thread: Ints) -> Iterator[Bulk | Parts]:
         """Say what the host did in stretches in which it had to launch and did not.
@@ -275,6 +322,14 @@ class Host:
                 waited = (last != NONE) & (last >= gaps.before_ns[rows])
                 use[rows[waited]] = CODE[Use.EVENT_WAIT]
         return _named(start, end, use, name)
+
+
+def _both(start: Ints, end: Ints, since: Ints, until: Ints) -> tuple[Ints, Ints]:
+    """Return the stretches that two series of them share, each disjoint and ascending."""
+    at, of = overlaps(
+        np.searchsorted(until, start, side="right"), np.searchsorted(since, end, side="left")
+    )
+    return np.maximum(start[at], since[of]), np.minimum(end[at], until[of])
 
 
 def _named(start: Ints, end: Ints, use: Ints, name: Ints) -> Parts:

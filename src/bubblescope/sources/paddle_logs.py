@@ -21,6 +21,7 @@ from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled, rank_in_name, refuse_doubles
+from bubblescope.sources.copies import refuse_copies
 from bubblescope.sources.inventory import absent
 from bubblescope.sources.paddle_steps import GLOG_THREAD, JOB_MARK, STEP_MARK, numbered, step_ranges
 from bubblescope.sources.parallel import read_each
@@ -91,6 +92,9 @@ class PaddleSource:
         places = _places(paths)
         reader = _Reader(options.run)
         logs = read_each(reader, paths, options, what="reading worker logs", threads=True)
+        # Records of the host are in whole milliseconds, which two ranks may share.
+        timed = (log.jobs.height and log.timed == DEVICE for log in logs)
+        refuse_copies(path for path, one in zip(paths, timed, strict=True) if one)
         machines = {place.machine for place in places}
         ranks = pl.DataFrame(
             [

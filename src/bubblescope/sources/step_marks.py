@@ -32,6 +32,10 @@ REPEATED: Final = (
 bs=32]`, training loops `iteration 7` and the like."""
 _NUMBER: Final = r"(?i)(?:step|iter|iteration|batch)[ _#:.=-]*(\d{1,9})"
 
+_WINDOW: Final = "recorded"
+_HOW_RECORDED: Final = (
+    "no sign of a step boundary: each time that the profiler was on taken as one step"
+)
 _HOW_REPEATED: Final = "a step is an outermost range named execute_*, step[*] or iteration N"
 _HOW_OPTIMIZER: Final = "a step ends with its optimizer"
 _HOW_KERNELS: Final = (
@@ -88,6 +92,20 @@ def step_ranges(trace: Traced, names: NameParser) -> Steps:
     if optimizers.height:
         return Steps(_ended(optimizers, trace), _HOW_OPTIMIZER, marked=False)
     return Steps(pl.DataFrame(schema=STEPS), None, marked=False)
+
+
+def recorded_apart(trace: Traced) -> Steps:
+    """Return each time that a profiler was on as a step, if it was off in between; else none.
+
+    Args:
+        trace: A trace in which nothing else tells steps.
+    """
+    recorded, launches = trace.capture.recorded, trace.capture.launches
+    if recorded is None or recorded.height < 2 or not launches.height:
+        return Steps(pl.DataFrame(schema=STEPS), None, marked=False)
+    of = launches.select(pl.col("process", "thread").first())
+    windows = of.join(recorded, how="cross").with_columns(name=pl.lit(_WINDOW))
+    return Steps(_numbered(windows), _HOW_RECORDED, marked=True)
 
 
 def _closed(ranges: pl.DataFrame, trace: Traced) -> pl.DataFrame:

@@ -11,7 +11,13 @@ from bubblescope.model.kinds import Kind
 from bubblescope.sources.phase_evidence import COMMUNICATION
 from bubblescope.sources.phases import Phases, phase_ranges, step_markers, tell_phases
 from bubblescope.sources.projection import project
-from bubblescope.sources.step_marks import Steps, guessed_steps, in_line, step_ranges
+from bubblescope.sources.step_marks import (
+    Steps,
+    guessed_steps,
+    in_line,
+    recorded_apart,
+    step_ranges,
+)
 from bubblescope.sources.structure.unmarked import Unmarked, tell_pipeline
 from bubblescope.sources.whole_devices import with_whole_devices
 
@@ -82,11 +88,14 @@ def tell(
     of_process: dict[int, Steps] = {}
     ranges, ways = [capture.ranges.clear()], dict[str, dict[str, None]]()
     meaning: dict[str, Sequence[ParsedName]] = {}
-    for (process, trace), found, pipeline in zip(parts, steps, pipelines, strict=True):
-        of_process.setdefault(process, found)
+    for (process, trace), known, pipeline in zip(parts, steps, pipelines, strict=True):
         phases = None
         if pipeline is None or pipeline.alone:
-            phases = tell_phases(trace, found, names)
+            phases = tell_phases(trace, known, names)
+        found = known
+        if phases is None and pipeline is None and not known.ranges.height:
+            found = recorded_apart(trace)
+        of_process.setdefault(process, found)
         if phases is not None and pipeline is not None:
             phases = _with_passes(phases, pipeline)
         if phases is not None:

@@ -425,7 +425,7 @@ def fourth(job: OfPart) -> Fourth:
         entries,
         Lasting.of(found),
         Evidence.of_steps(part, found, ADDED),
-        Lost.of(part, gaps if more.pipelined else None, around.budget),
+        Lost.of(part, gaps if more.pipelined else None, around),
         longest(gaps, part),
         counted(gaps),
         kept,

@@ -61,6 +61,11 @@ DEVICE_ADVICE: Final = {
     Use.UNTRACED: (
         "Look at what ran there: a copy, a CUDA graph, a host function, or work of another process."
     ),
+    Use.SILENT: (
+        "For so long nothing of the process is in the trace: its profiler may have been off (a "
+        "schedule that waits, traces that were merged). Then give a trace for each time that it was "
+        "on; if it was on, put ranges (record_function) around what the job does there."
+    ),
     Use.UNLINKED: "Begin to trace earlier, so that the launches are in the trace too.",
 }
 """What to do about what a class of time costs."""
@@ -82,6 +87,7 @@ DEVICE_HEADLINES: Final = {
     Use.EVENT_WAIT: "Look at what streams wait for.",
     Use.PAGES: "Prefetch unified memory.",
     Use.UNTRACED: "Find out what runs untraced.",
+    Use.SILENT: "Make sure that it was recorded.",
     Use.UNLINKED: "Trace the launches too.",
 }
 """The same in a few words; that of `Use.HOST_DATA` is what ranks without a device's times have."""

@@ -23,6 +23,7 @@ from bubblescope.sources.ascend.mstx_messages import Message, parse_message
 from bubblescope.sources.ascend.parallel_layout import Layout
 from bubblescope.sources.ascend.profile import Profile, database_of, read_profile
 from bubblescope.sources.assembly import assembled, refuse_doubles
+from bubblescope.sources.copies import refuse_copies
 from bubblescope.sources.device_spending import NOTHING, joined, spent
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.parallel import read_each
@@ -61,6 +62,7 @@ def read_profiles(
         SourceError: A database is damaged, or a folder holds none.
     """
     chosen, notices = _databases(paths)
+    refuse_copies(chosen)
     profiles = read_each(read_profile, chosen, options, what="reading profiles", threads=True)
     return profiles, notices
 

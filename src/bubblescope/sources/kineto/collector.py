@@ -17,7 +17,7 @@ from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.names.host_ranges import ON_HOST, Doing, doing
 from bubblescope.names.phase_words import OPTIMIZER_KERNEL
-from bubblescope.sources.capture import LAUNCHES, OPERATORS, RANGES, WORK, Capture, Comm
+from bubblescope.sources.capture import LAUNCHES, OPERATORS, RANGES, RECORDED, WORK, Capture, Comm
 from bubblescope.sources.kineto.collective_calls import CollectiveCalls
 from bubblescope.sources.kineto.counters import MEMORY, Counters
 from bubblescope.sources.kineto.document import (
@@ -168,6 +168,7 @@ class Collector:
         self._kernels = Numbers()
         self._counters = Counters()
         self._host = Host()
+        self._recorded: list[tuple[Ints, Ints]] = []
         self._takers: dict[type, Callable[[list[Any]], None]] = {
             Slice: self._take,
             ExactSlice: self._take,
@@ -218,8 +219,17 @@ class Collector:
                 self._columns[group].append((start, end, *details))
         self._unread.update(map(_CATEGORY, held[groups == -1].tolist()))
         self._take_functions(held[groups == _PYTHON].tolist())
+        if "Trace" in self._categories:
+            self._take_recorded([event for event in slices if event.cat == "Trace"])
         if syncs := held[groups == _SYNC].tolist():
             self._host.take_syncs(syncs, _nanoseconds(syncs, _START))
+
+    def _take_recorded(self, spans: list[Any]) -> None:
+        """Take Kineto's own spans, each of which says from when to when the profiler was on."""
+        spans = [span for span in spans if span.name.startswith(_PROFILER)]
+        if spans:
+            start = _nanoseconds(spans, _START)
+            self._recorded.append((start, start + _nanoseconds(spans, _LENGTH)))
 
     def _take_functions(self, functions: list[Any]) -> None:
         """Take Python's functions, of `with_stack=True`; one of ten may tell a phase."""
@@ -344,6 +354,7 @@ class Collector:
             copies=tuple(self._copies),
             host=host,
             host_names=host_names,
+            recorded=self._windows(),
             waits=waits,
             optimizer_kernels=tuple(
                 number for name, number in self._kernels.items() if _OF_OPTIMIZER.search(name)
@@ -381,6 +392,21 @@ class Collector:
             options={_SHOWS[one] for one in self._categories & _SHOWS.keys()},
         )
 
+    def _windows(self) -> pl.DataFrame:
+        """Return from when to when the profiler was on, with the columns of `RECORDED`."""
+        if not self._recorded:
+            return pl.DataFrame(schema=RECORDED)
+        start, end = (np.concatenate(times) for times in zip(*self._recorded, strict=True))
+        windows = pl.DataFrame({"start_ns": start, "end_ns": end})
+        windows = windows.filter(pl.col("start_ns") < pl.col("end_ns")).sort("start_ns")
+        begun = pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1)
+        number = begun.fill_null(value=False).cum_sum().alias("number")
+        return (
+            windows.group_by(number, maintain_order=True)
+            .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+            .select(*RECORDED)
+        )
+
     def _frame(self, group: int, details: dict[str, Any]) -> pl.DataFrame:
         """Join the batches of one group into a frame."""
         batches = self._columns.pop(group, [])
@@ -399,6 +425,9 @@ class Collector:
         numbers = [pid for pid in self._processes if isinstance(pid, int)]
         return max(numbers, key=lambda pid: len(self._processes[pid])) if numbers else None
 
+
+_PROFILER: Final = "PyTorch Profiler"
+"""What the name of a span begins with that says that the profiler was on."""
 
 _OF_OPTIMIZER: Final = re.compile(OPTIMIZER_KERNEL)
 

@@ -19,6 +19,7 @@ from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.clock_shift import shifted
+from bubblescope.sources.copies import refuse_copies
 from bubblescope.sources.device_spending import NOTHING, Spent, joined, spent
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
@@ -70,6 +71,7 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         what="reading traces",
     )
     ranks, how_rank = _ranks(traces)
+    refuse_copies(path for path, trace in zip(paths, traces, strict=True) if trace.window_ns[1])
     traces, how_step = _recorded_apart(traces, ranks)
     table = _rank_table(traces, ranks)
     tasks, markers, counters, executed = (
