@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 import polars as pl
 
-from bubblescope.clocks import CORRECTION, Correction, as_it_is, clocks_of, settled
+from bubblescope.clocks import CORRECTION, Correction, as_it_is, settled
+from bubblescope.clocks.bounded_clocks import clocks_of
 from bubblescope.clocks.tightest_pairs import Evidence
 from bubblescope.engine.remote_results import Holder
 from bubblescope.model import units
