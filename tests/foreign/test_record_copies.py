@@ -184,6 +184,22 @@ class TestWhatIsRecorded:
         owned = [line for line in said if line.startswith("own")]
         assert owned == ["own True False"] * 2 + ["own True"] * 2
 
+    def test_what_the_job_puts_there_meanwhile_stays(self, tmp_path):
+        text = """
+            theirs = torch.Tensor.to
+            def own(tensor, *args, **kwargs):
+                return theirs(tensor, *args, **kwargs)
+            def put():
+                torch.Tensor.to = own
+            def compiles():
+                torch.compile(lambda y: y + 1, backend="eager")(x)
+                print("own", vars(torch.Tensor)["to"] is own)
+            stepped(made(), put, compiles, steps=2)
+            stepped(made(), compiles, steps=2)
+        """
+        _, said = train(tmp_path, program(text), "--steps", ":2")
+        assert [line for line in said if line.startswith("own")] == ["own True"] * 4
+
     def test_only_in_the_steps_that_are_recorded(self, tmp_path):
         text = """
             stepped(made(), lambda: x.to("far"), lambda: print("hooked", ours()), steps=4)

@@ -118,14 +118,16 @@ class Copies:
         self._put = {}
 
     def _put_in(self) -> None:
+        tensor = self._torch.Tensor
         for name, method in self._put.items():
-            setattr(self._torch.Tensor, name, method)
+            if vars(tensor).get(name, _NONE) is self._before[name]:
+                setattr(tensor, name, method)
 
     def _take_out(self) -> None:
         tensor = self._torch.Tensor
         for name, method in self._put.items():
             if vars(tensor).get(name) is not method:
-                continue  # somebody has put something else there
+                continue  # the job has put something else there
             if self._before[name] is _NONE:
                 delattr(tensor, name)
             else:
