@@ -72,9 +72,9 @@ JOB = """
 """
 
 
-def both(tmp_path, *arguments):
+def both(tmp_path, *arguments, program=JOB):
     """Return what ranks say of a job without and with recording, and what was recorded."""
-    command = torchrun(tmp_path, 2, textwrap.dedent(JOB), *arguments)
+    command = torchrun(tmp_path, 2, textwrap.dedent(program), *arguments)
     plain, recording = run(command), recorded(tmp_path / "out", command)
     assert recording.returncode == 0, recording.stderr[-3000:]
     told, said = (
@@ -103,6 +103,32 @@ def test_the_rank_that_others_wait_for_is_slow(tmp_path):
     passes = timeline.tasks.filter(pl.col("kind").is_in(["forward", "backward"]))
     assert passes.height == 2 * 2 * 6
     slow = study(timeline).slow_rank
+    assert slow is not None
+    assert slow.rank == 1
+
+
+REDUCED = """
+            y = self.down(slow(self.up(x)))
+            return x + functional.all_reduce(y, "sum", distributed.group.WORLD)
+    model = nn.Sequential(nn.Linear(8, 8), Block(), Block(), nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    known = torch.jit._builtins._find_builtin(torch.ops._c10d_functional.wait_tensor.op)
+"""
+"""What the job has instead: layers that reduce themselves. It says what waiting is for TorchScript."""
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_layers_that_reduce_themselves_wait_within_the_same_graphs(tmp_path, backend):
+    head, _, _ = JOB.partition("            return x + ")
+    _, _, tail = JOB.partition("foreach=False)")
+    tail = tail.replace("[losses, seen]", "[losses, seen, known]")
+    told, said, timeline = both(tmp_path, backend, program=head + REDUCED + tail)
+    assert {rank: results for rank, (results, _) in said.items()} == {
+        rank: results for rank, (results, _) in told.items()
+    }
+    waits = timeline.tasks.filter(kind="collective").group_by("rank", "step").len()
+    assert waits["len"].to_list() == [4] * 2 * 6
+    slow = study(timeline.slice(steps=range(1, 6))).slow_rank
     assert slow is not None
     assert slow.rank == 1
 

@@ -18,6 +18,7 @@ from bubblescope.record.hooks import INTEGRATIONS
 from bubblescope.record.integrations import torch_aside
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
+from bubblescope.record.timers.timer import CpuTimer, Timer
 
 SLOW_NS, QUICK_NS = 2_000_000, 20_000
 
@@ -181,6 +182,42 @@ def test_batches_that_a_framework_moves_are_recorded(job, name):
     assert (what, lane) == ("copy to device", "host")
     assert length_ns == SLOW_NS
     assert moved == [[1, "far"], [1, "here"]]
+
+
+class Ticks(Timer):
+    """A clock of a device, whose marks are 10, 20, 30, ..."""
+
+    name = "ticks"
+
+    def __init__(self):
+        self.now = 0
+
+    def anchor(self):
+        pass
+
+    def mark(self):
+        self.now += 10
+        return self.now
+
+    resolve = CpuTimer.resolve
+
+
+def test_what_only_its_end_shows_to_be_a_task_is_timed_on_the_host(tmp_path, monkeypatch):
+    """Whatever the clock: nobody has asked the device when it began."""
+    monkeypatch.setattr("bubblescope.record.session.chosen_timer", lambda _: Ticks())
+    session = Session(Settings(out=str(tmp_path)))
+    passes = session.timed(lambda: None, identity_of(Kind.FORWARD))
+    session.begin_step()
+    passes()
+    began = time.monotonic_ns()
+    session.was_beside(torch_aside.ASIDE, torch_aside.COPY, began, began + SLOW_NS)
+    passes()
+    session.close()
+    tasks = sources.load(tmp_path).tasks
+    copied = tasks.filter(name="copy to device")
+    length = pl.col("end_ns") - pl.col("start_ns")
+    assert copied.select("step", "lane", length).rows() == [(0, "host", SLOW_NS)]
+    assert tasks.filter(kind="forward").select(length).to_series().to_list() == [10, 10]
 
 
 class TestBeforeTheFirstStep:

@@ -398,6 +398,26 @@ class Recorder:
         except Exception as error:  # noqa: BLE001  the job goes on
             self._give_up(error)
 
+    def add_task(self, what: bytes, began_ns: int, ended_ns: int, name: str) -> None:
+        """Record a task of the host of which only its end has shown that it is one. Never raises.
+
+        Whatever the clock is, it has no marks of a device.
+
+        Args:
+            what: As of `begin_task`.
+            began_ns: When it began, on the host's monotonic clock.
+            ended_ns: When it ended.
+            name: What to call it.
+        """
+        try:
+            if self._recording:
+                marks = (began_ns, ended_ns) if self.plain else (None, None)
+                self._items += (self._intake.step, what, *marks, began_ns, ended_ns, name)
+                if len(self._items) >= self._intake.most:
+                    self._flush_full()
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._give_up(error)
+
     def abandon_task(self) -> None:
         """End what `begin_task` began last as none."""
         if self._marks is not None:

@@ -92,6 +92,7 @@ class Session:
         self._facts: dict[str, Any] = {}
         self._asked: list[Callable[[], dict[str, Any]]] = []
         self._used: list[Callable[[], None]] = []
+        self._heeding: list[Callable[[bool], None]] = []
         self._step: Any = None
         self._early = Early(settings.timer) if settings.start == 0 else None
         """What is to be recorded though it is before the first step; None from then on."""
@@ -134,6 +135,10 @@ class Session:
     def when_used(self, heed: Callable[[], None]) -> None:
         """Have this called when a framework's schedules are used."""
         self._used.append(heed)
+
+    def when_recording(self, heed: Callable[[bool], None]) -> None:
+        """Have this called with whether anything is recorded now: as steps begin, and at the end."""
+        self._heeding.append(heed)
 
     def used_by(self, owner: Any, framework: str) -> None:
         """Let a class of a framework tell, as `use` does, when one of its kind is made."""
@@ -179,6 +184,7 @@ class Session:
                 self._step = self.recorder.step(self._first + self._next)
                 self._step.__enter__()
             self._next += 1
+            self._tell(recording=self.recorder is not None and self.recorder.recording)
         except Exception as error:  # noqa: BLE001  the job goes on
             self.fail(error)
 
@@ -282,6 +288,10 @@ class Session:
         if step is not None:
             step.__exit__(None, None, None)
 
+    def _tell(self, *, recording: bool) -> None:
+        for heed in self._heeding:
+            heed(recording)
+
     def _open(self) -> None:
         settings = self._settings
         facts = {"rank": _rank(), "recorded_by": self.framework or LOOP, **self._facts}
@@ -327,6 +337,7 @@ class Session:
         """End the last step and the file, for good. A process that was forked has neither."""
         recorder, self.recorder, self._retired = self.recorder or self._retired, None, None
         self._closed, self._early = True, None
+        self._tell(recording=False)
         if recorder is None or os.getpid() != self._process:
             return
         if self._collecting in gc.callbacks:
@@ -349,6 +360,7 @@ class Session:
         if self._failed:
             return
         self._failed, self._early = True, None
+        self._tell(recording=False)
         self._failure = f"{type(error).__name__}: {error}"
         recorder, self.recorder = self.recorder, None
         self._retired = recorder
@@ -497,18 +509,21 @@ class Session:
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 
-    def was_beside(self, place: bytes, name: str, began_ns: int) -> None:
-        """Record what a call just was, of which only that shows that it was beside the passes.
+    def was_beside(
+        self, place: bytes, name: str, began_ns: int, ended_ns: int | None = None
+    ) -> None:
+        """Record what a call was, of which only that shows that it was beside the passes.
 
         Args:
             place: As `beside` takes it.
             name: The same.
             began_ns: When it began, on the host's monotonic clock.
+            ended_ns: When it ended; now by default.
         """
         recorder = self.recorder
         if recorder is None or not recorder.recording or self._aside or not self._in_thread():
             return
-        recorder.end_task(place, (self.intake.step, began_ns, began_ns), name)
+        recorder.add_task(place, began_ns, _now() if ended_ns is None else ended_ns, name)
 
     def alone(self, function: Function) -> Function:
         """Return a function that does the same, and inside of which nothing is recorded."""

@@ -549,6 +549,7 @@ SPENT: Final = {
     "checkpoint": "writing checkpoints",
     "evaluation": "evaluating",
     "gradient clipping": "clipping gradients",
+    "copy to device": "copying to the device",
     "waiting for send": "waiting until sends are done",
     "in no task": "in code that is not recorded",
     "other tasks": "in other tasks",

@@ -3,10 +3,8 @@
 All of it is recorded as tasks on the host, whatever framework the passes are of. Nothing is that runs
 in other threads, in `torch.compile`, or inside of another such task.
 
-Copies to the device are recorded where a framework moves whole batches by a function of its own. What
-a job copies by `Tensor.to`, `cuda` or `copy_` is not: subclasses of tensors know these methods by
-identity, so nothing may be put in their place, and they are called in the midst of models too. Only a
-profiler sees these copies.
+Copies to the device are recorded here where a framework moves whole batches by a function of its own;
+those by methods of tensors in `torch_copies`.
 """
 
 from __future__ import annotations
@@ -29,8 +27,8 @@ ASIDE: Final = identity_of(Kind.OTHER, lane=Lane.HOST)
 _DATA: Final = identity_of(Kind.DATA)
 _COLLECTIVE: Final = identity_of(Kind.COLLECTIVE)
 _LOGGING: Final = "logging"
-_COPY: Final = "copy to device"
-_LEAST_NS: Final = 50_000
+COPY: Final = "copy to device"
+LEAST_NS: Final = 50_000
 """How long a call of these lasts at least to be worth a task: most only put something into a queue."""
 
 
@@ -70,20 +68,20 @@ def logs(module: ModuleType, session: Session) -> None:
     """Record Python's own logging, once a job has PyTorch: what handlers do with a record."""
     del module
     logger = logging.Logger
-    logger.handle = session.beside(logger.handle, ASIDE, _LOGGING, _LEAST_NS)  # type: ignore[method-assign]
+    logger.handle = session.beside(logger.handle, ASIDE, _LOGGING, LEAST_NS)  # type: ignore[method-assign]
 
 
 def tensorboard(module: ModuleType, session: Session) -> None:
     """Record what TensorBoard's writer does: `add_scalar` and its like, `flush` and `close`."""
     writer = module.SummaryWriter
     for name in [name for name in vars(writer) if name.startswith("add_")] + ["flush", "close"]:
-        setattr(writer, name, session.beside(getattr(writer, name), ASIDE, _LOGGING, _LEAST_NS))
+        setattr(writer, name, session.beside(getattr(writer, name), ASIDE, _LOGGING, LEAST_NS))
 
 
 def wandb(module: ModuleType, session: Session) -> None:
     """Record `log` of a run of Weights & Biases, which `wandb.log` is too."""
     run = module.Run
-    run.log = session.beside(run.log, ASIDE, _LOGGING, _LEAST_NS)
+    run.log = session.beside(run.log, ASIDE, _LOGGING, LEAST_NS)
 
 
 def mlflow(module: ModuleType, session: Session) -> None:
@@ -91,7 +89,7 @@ def mlflow(module: ModuleType, session: Session) -> None:
     for name in [name for name in vars(module) if name.startswith("log_")]:
         theirs = getattr(module, name)
         if callable(theirs):
-            recorded = session.beside(theirs, ASIDE, _LOGGING, _LEAST_NS)
+            recorded = session.beside(theirs, ASIDE, _LOGGING, LEAST_NS)
             _replace(module, name, recorded, "mlflow")
 
 
@@ -100,7 +98,7 @@ def batches(module: ModuleType, session: Session) -> None:
     for name in ("send_to_device", "move_data_to_device"):
         if hasattr(module, name):
             theirs = getattr(module, name)
-            setattr(module, name, session.beside(theirs, ASIDE, _COPY, _LEAST_NS))
+            setattr(module, name, session.beside(theirs, ASIDE, COPY, LEAST_NS))
 
 
 def collectives(module: ModuleType, session: Session) -> None:

@@ -179,12 +179,16 @@ def transfers(module: ModuleType, session: Session) -> None:
 def functional(module: ModuleType, session: Session) -> None:
     """Record waiting for functional collectives, as those of a `DTensor`, which begin at once.
 
-    Layers call the module's function, and compiled graphs the operator.
+    Layers call the module's function, and compiled graphs the operator: its one overload, or, where
+    they are as Dynamo makes them (`backend="eager"`), the packet of that.
     """
-    loop = session.shared(Loop)
+    loop, torch = session.shared(Loop), sys.modules["torch"]
     module.wait_tensor = loop.collective(module.wait_tensor)  # type: ignore[attr-defined]
-    operator = sys.modules["torch"].ops._c10d_functional.wait_tensor.default  # noqa: SLF001
-    operator._op = _WaitOfGraphs(operator._op, loop)  # noqa: SLF001  it has no other name
+    packet = torch.ops._c10d_functional.wait_tensor  # noqa: SLF001
+    for operator in (packet, packet.default):
+        operator._op = _WaitOfGraphs(operator._op, loop)  # noqa: SLF001  it has no other name
+    # Which operator a packet's function is, PyTorch knows of the very object.
+    torch.jit._builtins._register_builtin(packet._op, packet._qualified_op_name)  # noqa: SLF001
 
 
 class _WaitOfGraphs:

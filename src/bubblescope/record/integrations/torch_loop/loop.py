@@ -15,6 +15,7 @@ from bubblescope.record.buffer import identity_of, place_of
 from bubblescope.record.integrations.receipts import awaited, recording
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_common import Steps, leave_out, leave_out_whole
+from bubblescope.record.integrations.torch_copies import Copies
 from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.called import Called
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
@@ -131,6 +132,7 @@ class Loop:
         self._feeds = False
         """Whether data is fetched from one of these now."""
         session.when_used(self._heed)
+        session.shared(Copies).loop = self
         self._reducing: Reducing | None = None
         self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
