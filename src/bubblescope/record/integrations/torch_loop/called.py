@@ -44,6 +44,8 @@ class Called:
         self._tensor, self._number = torch.Tensor, loop.number
         self._compiler = loop.compiler
         self._alone, self._all_alone = _alone(torch.nn.Module)
+        self._made = -1
+        """How many nodes of a graph its last forward made."""
         self._kind: Any = None
         self._run: Any = None
         """What models of `_kind`, which is this one's, call without us."""
@@ -97,7 +99,7 @@ class Called:
             loop.inside = loop.outside
             end = _now()
         after = self._number()
-        if after == before and loop.evaluated(begin):
+        if after - before != self._made and self._evaluates(begin, after - before):
             return output
         items += (step, work.forward, begin, end, begin, end, None)
         chunk.next = work.next
@@ -107,6 +109,16 @@ class Called:
         origins.last = work
         origins.open += 1
         return output
+
+    def _evaluates(self, begin: int, made: int) -> bool:
+        """Say whether a forward that made other than the usual number of nodes was an evaluation.
+
+        Without gradients there is no graph, but functions of the job's own are counted all the same.
+        """
+        if self.loop.evaluated(begin):
+            return True
+        self._made = made
+        return False
 
     def _aside(self, model: Any, args: Any, kwargs: Any) -> Any:
         """Call the model, though the loop must think about what its forward is."""

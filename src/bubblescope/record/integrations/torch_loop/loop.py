@@ -446,10 +446,13 @@ class Loop:
             groups = groups_of(self._session)
             for model in models:
                 groups.used_in(model)
+            replica = self._standing.replica
+            if replica is not None:  # a guess, which groups may know better
+                replica = groups.coordinates().get("dp", groups.replica(replica))
             self._session.about(
                 # Several models may be parts of one stage; that shows when they are called.
                 stages=[self._standing.stage] if count == 1 else None,
-                dp=groups.coordinates().get("dp", self._standing.replica),
+                dp=replica,
                 device=getattr(device, "index", None),
             )
         except Exception as error:  # noqa: BLE001  the job goes on
@@ -655,6 +658,31 @@ class Loop:
 
         self.passing.append(collect)
         return collect
+
+    def transfer(self, function: Any, otherwise: Any) -> Any:
+        """Return a transfer that is recorded in passes as collectives are: ranks of a stage wait there.
+
+        Those of ring attention do. What a request is for is waited for later.
+
+        Args:
+            function: Sends or receives.
+            otherwise: Does the same, and is recorded as what goes on between stages.
+        """
+
+        @functools.wraps(function)
+        def transfer(*args: Any, **kwargs: Any) -> Any:
+            if self._torch.compiler.is_compiling() or not self._in_pass():
+                return otherwise(*args, **kwargs)
+            if function.__name__ in ("send", "recv"):
+                return self._collect_in_pass(function, args, kwargs)
+            requests = function(*args, **kwargs)
+            for request in requests if isinstance(requests, list) else [requests]:
+                if request is not None:
+                    self._await_collective(request)
+            return requests
+
+        self.passing.append(transfer)
+        return transfer
 
     def _in_pass(self) -> bool:
         """Say whether a pass is recorded now that this thread runs and the host's clock times."""
