@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bubblescope.analysis.idle import explained_gaps
 from bubblescope.analysis.idle import ledger as module
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.schedule.recognise import recognise
@@ -78,8 +79,8 @@ def test_each_gap_is_given_to_the_causes_that_made_it_and_each_cause_gets_its_du
     ]
     for at_once in (1, 1 << 14):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "_AT_ONCE", at_once)
-            found = module._given(np.array(idle), edges[:-1], displaced=displaced)
+            patch.setattr(explained_gaps, "_AT_ONCE", at_once)
+            found = explained_gaps._given(np.array(idle), edges[:-1], displaced=displaced)
         assert found.tolist() == np.concatenate(expected, axis=1).tolist()
     assert found.sum(axis=0).tolist() == idle[-1]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
+from bubblescope.analysis.idle.explained_gaps import CAUSE_DTYPE
 from bubblescope.model import intervals
 from bubblescope.model.arrays import A_FEW, at_once, blocks_of_ranks, in_turn
 from bubblescope.model.memory import give_back
