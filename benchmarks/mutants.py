@@ -76,8 +76,11 @@ MODULES: Final = {
     "clocks": Module(
         (
             "clocks/__init__.py",
+            "clocks/bounded_clocks.py",
             "clocks/causality.py",
+            "clocks/certificate.py",
             "clocks/feasibility.py",
+            "clocks/moved_times.py",
             "clocks/solution.py",
         ),
         (
@@ -91,7 +94,11 @@ MODULES: Final = {
         ("unit/test_replay.py", "unit/test_plan_replays.py", "unit/test_simulate.py"),
     ),
     "ledger": Module(
-        ("analysis/idle/ledger.py",),
+        (
+            "analysis/idle/explained_gaps.py",
+            "analysis/idle/ledger.py",
+            "analysis/idle/outside_phase.py",
+        ),
         (
             "unit/test_ledger_gaps.py",
             "unit/test_ledger.py",
