@@ -11,7 +11,8 @@ import pytest
 
 from ascend_maker import FUNCTION, OPERATOR, QUEUE, Profile
 from bubblescope import sources
-from bubblescope.analysis.device_budget import budget, unknowable
+from bubblescope.analysis.device_budget import budget
+from bubblescope.analysis.untold_time import unknowable
 from places import SHARED
 
 US = 1000

@@ -8,7 +8,8 @@ import re
 import polars as pl
 import pytest
 
-from bubblescope.analysis.device_budget import budget, headline
+from bubblescope.analysis.device_budget import budget
+from bubblescope.analysis.device_words import headline
 from bubblescope.analysis.losses import BETWEEN, UNRECORDED, losses
 from bubblescope.analysis.step_lengths import is_one_step
 from bubblescope.analysis.study import study

@@ -7,7 +7,7 @@ from itertools import cycle
 import pytest
 
 import bubblescope
-from bubblescope.analysis.device_budget import bound
+from bubblescope.analysis.device_words import bound
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.model.budget import Use
 from kineto_maker import BASE, MAIN, Trace

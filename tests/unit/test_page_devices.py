@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from bubblescope.analysis.device_budget import LABELS
+from bubblescope.analysis.device_words import LABELS
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
 from bubblescope.model import units

@@ -26,7 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bubblescope import RecorderError, sources
-from bubblescope.analysis.device_budget import budget, unknowable
+from bubblescope.analysis.device_budget import budget
+from bubblescope.analysis.untold_time import unknowable
 from bubblescope.record import Recorder
 from bubblescope.record.timers import chosen_timer, cupti
 from bubblescope.record.timers.cupti import CuptiTimer

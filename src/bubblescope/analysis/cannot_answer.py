@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bubblescope.analysis.device_budget import unknowable
 from bubblescope.analysis.step_lengths import is_one_step
+from bubblescope.analysis.untold_time import unknowable
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import ONE_STEP
 

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from bubblescope.analysis.changes import UNSTEPPED, Measured
-from bubblescope.analysis.device_budget import LABELS, recorded
+from bubblescope.analysis.device_budget import recorded
+from bubblescope.analysis.device_words import LABELS
 from bubblescope.analysis.step_lengths import is_one_step, whole
 from bubblescope.model.budget import BUDGET_SCHEMA, BUSY, HIDDEN, HOST, IDLE, Use
 from bubblescope.model.timeline import Timeline

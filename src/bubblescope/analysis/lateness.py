@@ -11,7 +11,8 @@ from bubblescope.model.budget import IDLE, Use
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from bubblescope.analysis.device_budget import Budget, Spending
+    from bubblescope.analysis.device_budget import Budget
+    from bubblescope.analysis.spending import Spending
 
 _EXPLAINS: Final = 0.5
 """Share of how late a rank comes above which what it does longer may be why."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.device_budget import budget, untold
+from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.efficiency import utilization
 from bubblescope.analysis.overview import Overview, kinds_of
 from bubblescope.analysis.picture_data import pictured
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.step_lengths import phase_lengths, to_next
 from bubblescope.analysis.study import study
+from bubblescope.analysis.untold_time import untold
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.model.memory import give_back
 from bubblescope.model.progress import SILENT
@@ -126,7 +127,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def unknowable(self) -> str | None:
-        """What traces without kernels do not tell, as `analysis.device_budget.unknowable` says it."""
+        """What traces without kernels do not tell, as `analysis.untold_time.unknowable` says it."""
         if self.budget is not None or not self.overview.tasks:
             return None
         return untold(self.timeline.run, some=self.overview.kernels_told)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bubblescope.analysis import words
-from bubblescope.analysis.device_budget import bound
+from bubblescope.analysis.device_words import bound
 from bubblescope.analysis.finding import Finding, row_of
 from bubblescope.analysis.why import Explanation
 from bubblescope.model.errors import TimelineError

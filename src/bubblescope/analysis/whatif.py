@@ -29,7 +29,8 @@ import numpy as np
 from bubblescope.analysis.chained_steps import Chain
 from bubblescope.analysis.combined_changes import Asked, moved
 from bubblescope.analysis.cost_model import Model
-from bubblescope.analysis.device_budget import LABELS, budget
+from bubblescope.analysis.device_budget import budget
+from bubblescope.analysis.device_words import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
 from bubblescope.analysis.other_plans import (

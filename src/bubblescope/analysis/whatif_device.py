@@ -26,8 +26,9 @@ import polars as pl
 
 from bubblescope.analysis.arrivals import late
 from bubblescope.analysis.coupled_ranks import chance_ns
-from bubblescope.analysis.device_budget import LABELS, budget
+from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.device_steps import DEVICE, PLACE, DeviceSteps
+from bubblescope.analysis.device_words import LABELS
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
 from bubblescope.analysis.prediction import (

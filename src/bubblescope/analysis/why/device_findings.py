@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.analysis.advised import MOSTLY, WORTH_NAMING, seen
-from bubblescope.analysis.device_budget import bound, main_reason
+from bubblescope.analysis.device_words import bound, main_reason
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.losses import BETWEEN
 from bubblescope.analysis.step_lengths import is_one_step, warm_up

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from bubblescope.analysis import device_budget
-from bubblescope.analysis.device_budget import LABELS
+from bubblescope.analysis import device_words
+from bubblescope.analysis.device_words import LABELS
 from bubblescope.analysis.idle.causes import MEANINGS, Cause
 from bubblescope.analysis.losses import BETWEEN, INSIDE, OUTSIDE, WHOLE
 from bubblescope.model.budget import Use
@@ -529,7 +529,7 @@ BOUNDS: Final = {
 }
 """What a run is bound by."""
 
-REASONS: Final = {key: said for key, (_, said) in device_budget.REASONS.items()}
+REASONS: Final = {key: said for key, (_, said) in device_words.REASONS.items()}
 """Why devices are idle."""
 
 PLACES: Final = {place: place for place in (INSIDE, BETWEEN, OUTSIDE, WHOLE)}

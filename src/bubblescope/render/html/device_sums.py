@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bubblescope.analysis.device_budget import LABELS
+from bubblescope.analysis.device_words import LABELS
 from bubblescope.model.budget import BUSY, IDLE, Use
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html import schema
@@ -14,7 +14,8 @@ from bubblescope.render.text.device import losses, tells_of_waiting, untold
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from bubblescope.analysis.device_budget import Budget, Spending
+    from bubblescope.analysis.device_budget import Budget
+    from bubblescope.analysis.spending import Spending
 
 _TEXT: Final = 200
 """Letters of the name of an operation that the page holds."""

@@ -26,11 +26,12 @@ from bubblescope.render.wording import counted, whose_times
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.analysis.device_budget import Budget, Spending
+    from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.overview import Overview
     from bubblescope.analysis.rank_standing import Alike
     from bubblescope.analysis.rates import BubbleRates, Rates
+    from bubblescope.analysis.spending import Spending
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.verdict import Verdict
     from bubblescope.analysis.view import View

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.device_budget import headline
+from bubblescope.analysis.device_words import headline
 from bubblescope.model import language, units
 from bubblescope.model.kinds import Lane
 from bubblescope.render.layout import ordered_ranks

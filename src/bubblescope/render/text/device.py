@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rich.console import Group
 from rich.text import Text
 
-from bubblescope.analysis.device_budget import BRIEF, LABELS, headline
+from bubblescope.analysis.device_words import BRIEF, LABELS, headline
 from bubblescope.model import units
 from bubblescope.model.budget import BUSY, Use
 from bubblescope.render.text.sections import narrow_table, table_of, titled
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from bubblescope.analysis.device_budget import Budget, Spending
+    from bubblescope.analysis.device_budget import Budget
+    from bubblescope.analysis.spending import Spending
 
 _WIDTH: Final = 20
 _SHADES: Final = (("█", "blue"), ("▓", "magenta"), ("▒", "yellow"), ("░", "dim"))

@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.text import Text
 
 from bubblescope.analysis import kernels
-from bubblescope.analysis.device_budget import BRIEF, LABELS
+from bubblescope.analysis.device_words import BRIEF, LABELS
 from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.kinds import Kind

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import report
-from bubblescope.analysis.device_budget import headline
+from bubblescope.analysis.device_words import headline
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.rates import DEFINITIONS, BubbleRates, Rates
 from bubblescope.analysis.step_lengths import phase_lengths

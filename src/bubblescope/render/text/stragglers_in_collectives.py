@@ -9,8 +9,8 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.device_steps import CAPTURE
+from bubblescope.analysis.device_words import LABELS
 from bubblescope.analysis.stragglers import in_collectives
 from bubblescope.model import units
 from bubblescope.model.budget import Use
