@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,9 @@ from bubblescope.clocks import align
 from bubblescope.model.groups import Group, tabled
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline import TASK_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 US = 1_000
 MS = 1_000_000
@@ -40,6 +43,8 @@ def made(
     chance: float = 0.3,
     work_ns: tuple[float, float] = (0.3 * MS, 3 * MS),
     late: int | None = None,
+    length_ns: float = 40 * US,
+    close: Sequence[int] = (),
 ) -> Made:
     """Play a run: each rank works, then all meet; what they work is alike in every step but for chance.
 
@@ -52,9 +57,12 @@ def made(
         work_ns: The least and the most between two collectives.
         chance: By which share work is longer or shorter; 0 is lockstep.
         late: A rank that comes half a millisecond after all others.
+        length_ns: How long a collective takes at least from when the last has come.
+        close: Collectives that begin a microsecond after those before them have ended.
     """
     random = np.random.default_rng(seed)
     usual = np.full(count, 1 * MS) if chance == 0 else random.uniform(*work_ns, count)
+    usual[list(close)] = US
     free = np.zeros(ranks)
     shape = (steps, count, ranks)
     start, end = np.zeros(shape), np.zeros(shape)
@@ -62,7 +70,7 @@ def made(
         begun = free + usual[number] * (1 + chance * random.uniform(-1, 1, ranks))
         if late is not None:
             begun[late] = begun.max() + 500 * US
-        free = begun.max() + 40 * US + apart_ns * random.random(ranks)
+        free = begun.max() + length_ns + apart_ns * random.random(ranks)
         start[step, number], end[step, number] = begun, free
     return Made(start, end)
 
@@ -188,6 +196,19 @@ def test_as_many_rows_missing_on_each_rank_do_not_shift_what_is_matched():
     shown = off_by(align(timeline), rows)
     assert shown["said"].null_count() == 0
     assert (shown["off"] <= shown["said"]).all()
+
+
+@pytest.mark.parametrize("close", [(5,), (5, 6, 7, 8)])
+def test_collectives_taken_for_those_right_beside_them_say_nothing(close):
+    """Which are so near that their ends do not show it; but one begins after the other has ended."""
+    for seed in range(10):
+        run = made(seed, ranks=2, count=100, apart_ns=30 * US, length_ns=5 * US, close=close)
+        keep = np.ones(run.start.shape, bool)
+        keep[1, close[0] - 1, 0] = keep[1, close[-1], 1] = False
+        timeline, rows = recorded(run, off(seed, 2, 5 * S), keep)
+        shown = off_by(align(timeline), rows)
+        assert shown["said"].null_count() == 0
+        assert (shown["off"] <= shown["said"]).all()
 
 
 def test_lockstep_could_be_a_step_apart_and_is_left_alone():
