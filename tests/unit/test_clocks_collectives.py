@@ -211,6 +211,48 @@ def test_collectives_taken_for_those_right_beside_them_say_nothing(close):
         assert (shown["off"] <= shown["said"]).all()
 
 
+CUTS = {
+    "one began late": [(0, slice(0, 3), 0)],
+    "one began late, one ended early": [(0, slice(0, 3), 0), (0, slice(-2, None), 1)],
+    "as many on each": [(0, slice(0, 3), 0), (0, slice(-3, None), 1)],
+    "half of them": [(0, slice(0, 20), 1)],
+}
+
+
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+def test_recordings_that_begin_and_end_apart_show_which_collectives_they_share(cut):
+    for seed in range(4):
+        run = made(seed, ranks=3, steps=1, count=40)
+        keep = np.ones(run.start.shape, bool)
+        for place in cut:
+            keep[place] = False
+        timeline, rows = recorded(run, off(seed, run.ranks, 5 * S, 20), keep)
+        shown = off_by(align(timeline, "solve"), rows)
+        assert shown["said"].null_count() == 0
+        assert (shown["off"] <= shown["said"]).all()
+        assert shown["said"].max() <= 70 * US
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    ("one", "other", "more"),
+    [
+        (slice(3, None), slice(None), {"chance": 0}),  # each could as well be the one before
+        ([*range(10), *range(13, 40)], slice(None), {}),  # rows are missing between others
+        (slice(24, None), slice(22), {"work_ns": (40 * US, 200 * US)}),  # none is shared
+    ],
+    ids=["lockstep", "missing", "none"],
+)
+def test_where_it_does_not_show_which_are_shared_that_is_said(one, other, more, seed):
+    run = made(seed, ranks=2, steps=1, count=40, **more)
+    kept = np.zeros(run.start.shape, bool)
+    kept[:, one, 0] = kept[:, other, 1] = True
+    timeline, _ = recorded(run, off(seed, 2, 5 * S), kept)
+    found = align(timeline, "solve")
+    assert found.ranks["clock_error_ns"].to_list() == [None, None]
+    assert "which ones are the same does not show" in codes(found)["clocks-disconnected"]
+
+
 def test_lockstep_could_be_a_step_apart_and_is_left_alone():
     even = made(1, chance=0)
     timeline, _ = recorded(even, off(1, even.ranks, 5 * S))

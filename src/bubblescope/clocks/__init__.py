@@ -169,7 +169,7 @@ def settled(
     if clocks.of_unknown and mode == "auto" and not before:
         return Correction(ranks, _believed(run, told), clocks.of, [])
     if told.pairs.is_empty():
-        return Correction(ranks, _unconnected(run, clocks), clocks.of, [])
+        return Correction(ranks, _unconnected(run, clocks, told), clocks.of, [])
     changes = mode == "solve" or not run.common_clock or before > 0
     pairs = told.pairs.with_row_index("row")
     groups, loose = _groups(pairs, None if clocks.by_step else _extent(told.extent, clocks))
@@ -274,17 +274,29 @@ CORRECTION: Final[tuple[type, ...]] = (Correction, _Group, Clocks, Conflict)
 """What a correction is made of, besides what is known of the run."""
 
 
-def _unconnected(run: Run, clocks: ClocksOf) -> Run:
+def _unconnected(run: Run, clocks: ClocksOf, told: Evidence) -> Run:
     """Say that nothing tells how the clocks differ, if nobody has said so yet."""
     if any(one.code in {*_SETTLED, "clocks-disconnected"} for one in run.warnings):
         return run
     number, what = clocks.number, clocks.what
+    if told.meet.height:
+        return run.warned(_unmatched(what))
     text = (
         f"nothing in the traces shows how the clocks of {number} {what} differ: no task on one is "
         f"known to precede a task on another; between {what}, times are only as good as their "
         "synchronisation"
     )
     return run.warned(Notice("clocks-disconnected", text))
+
+
+def _unmatched(what: str) -> Notice:
+    """Say that collectives do not show how clocks differ, though there are some."""
+    text = (
+        f"{what} take part in collectives together, but which ones are the same does not show: rows "
+        "are missing between them, recordings share too few, or each could as well be the one before; "
+        "so how their clocks differ is not known, and times are only as good as their synchronisation"
+    )
+    return Notice("clocks-disconnected", text)
 
 
 def _believed(run: Run, told: Evidence) -> Run:
@@ -623,8 +635,12 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
     if conflicts:
         notices.append(_refusal(conflicts))
     a, b = (case.pairs[name].to_numpy() for name in ("clock_a", "clock_b"))
-    apart = len(np.unique(connected(a, b, total)))
-    if apart > 1:
+    number = connected(a, b, total)
+    apart = len(np.unique(number))
+    meet = case.told.meet
+    if apart > 1 and (number[meet["clock_a"]] != number[meet["clock_b"]]).any():
+        notices.append(_unmatched(what))
+    elif apart > 1:
         text = (
             f"{apart} groups of {what} exchange nothing with each other: between them times are only "
             "as good as their synchronisation"
