@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,9 @@ from bubblescope.clocks import align
 from bubblescope.model.groups import Group, tabled
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline import TASK_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 US = 1_000
 MS = 1_000_000
@@ -40,6 +43,8 @@ def made(
     chance: float = 0.3,
     work_ns: tuple[float, float] = (0.3 * MS, 3 * MS),
     late: int | None = None,
+    length_ns: float = 40 * US,
+    close: Sequence[int] = (),
 ) -> Made:
     """Play a run: each rank works, then all meet; what they work is alike in every step but for chance.
 
@@ -52,9 +57,12 @@ def made(
         work_ns: The least and the most between two collectives.
         chance: By which share work is longer or shorter; 0 is lockstep.
         late: A rank that comes half a millisecond after all others.
+        length_ns: How long a collective takes at least from when the last has come.
+        close: Collectives that begin a microsecond after those before them have ended.
     """
     random = np.random.default_rng(seed)
     usual = np.full(count, 1 * MS) if chance == 0 else random.uniform(*work_ns, count)
+    usual[list(close)] = US
     free = np.zeros(ranks)
     shape = (steps, count, ranks)
     start, end = np.zeros(shape), np.zeros(shape)
@@ -62,7 +70,7 @@ def made(
         begun = free + usual[number] * (1 + chance * random.uniform(-1, 1, ranks))
         if late is not None:
             begun[late] = begun.max() + 500 * US
-        free = begun.max() + 40 * US + apart_ns * random.random(ranks)
+        free = begun.max() + length_ns + apart_ns * random.random(ranks)
         start[step, number], end[step, number] = begun, free
     return Made(start, end)
 
@@ -188,6 +196,75 @@ def test_as_many_rows_missing_on_each_rank_do_not_shift_what_is_matched():
     shown = off_by(align(timeline), rows)
     assert shown["said"].null_count() == 0
     assert (shown["off"] <= shown["said"]).all()
+
+
+@pytest.mark.parametrize("close", [(5,), (5, 6, 7, 8)])
+def test_collectives_taken_for_those_right_beside_them_say_nothing(close):
+    """Which are so near that their ends do not show it; but one begins after the other has ended."""
+    for seed in range(10):
+        run = made(seed, ranks=2, count=100, apart_ns=30 * US, length_ns=5 * US, close=close)
+        keep = np.ones(run.start.shape, bool)
+        keep[1, close[0] - 1, 0] = keep[1, close[-1], 1] = False
+        timeline, rows = recorded(run, off(seed, 2, 5 * S), keep)
+        shown = off_by(align(timeline), rows)
+        assert shown["said"].null_count() == 0
+        assert (shown["off"] <= shown["said"]).all()
+
+
+CUTS = {
+    "one began late": [(0, slice(0, 3), 0)],
+    "one began late, one ended early": [(0, slice(0, 3), 0), (0, slice(-2, None), 1)],
+    "as many on each": [(0, slice(0, 3), 0), (0, slice(-3, None), 1)],
+    "half of them": [(0, slice(0, 20), 1)],
+}
+
+
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+def test_recordings_that_begin_and_end_apart_show_which_collectives_they_share(cut):
+    for seed in range(4):
+        run = made(seed, ranks=3, steps=1, count=40)
+        keep = np.ones(run.start.shape, bool)
+        for place in cut:
+            keep[place] = False
+        timeline, rows = recorded(run, off(seed, run.ranks, 5 * S, 20), keep)
+        shown = off_by(align(timeline, "solve"), rows)
+        assert shown["said"].null_count() == 0
+        assert (shown["off"] <= shown["said"]).all()
+        assert shown["said"].max() <= 70 * US
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    ("one", "other", "more"),
+    [
+        (slice(3, None), slice(None), {"chance": 0}),  # each could as well be the one before
+        ([*range(10), *range(13, 40)], slice(None), {}),  # rows are missing between others
+        (slice(24, None), slice(22), {"work_ns": (40 * US, 200 * US)}),  # none is shared
+    ],
+    ids=["lockstep", "missing", "none"],
+)
+def test_where_it_does_not_show_which_are_shared_that_is_said(one, other, more, seed):
+    run = made(seed, ranks=2, steps=1, count=40, **more)
+    kept = np.zeros(run.start.shape, bool)
+    kept[:, one, 0] = kept[:, other, 1] = True
+    timeline, _ = recorded(run, off(seed, 2, 5 * S), kept)
+    found = align(timeline, "solve")
+    assert found.ranks["clock_error_ns"].to_list() == [None, None]
+    assert "which ones are the same does not show" in codes(found)["clocks-disconnected"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "chance", "count", "lost"), [(131, 0.3, 34, (17, 15)), (193, 0.05, 36, (16, 16))]
+)
+def test_recordings_that_share_next_to_nothing_are_not_taken_to_share_more(
+    seed, chance, count, lost
+):
+    """Of all ways to lay one over the other, one fits better than others by chance, if not by much."""
+    run = made(seed, ranks=2, steps=1, count=count, work_ns=(30 * US, 120 * US), chance=chance)
+    keep = np.ones(run.start.shape, bool)
+    keep[:, : lost[0], 0] = keep[:, -lost[1] :, 1] = False
+    timeline, _ = recorded(run, off(seed, 2, 5 * S, 20), keep)
+    assert align(timeline, "solve").ranks["clock_error_ns"].to_list() == [None, None]
 
 
 def test_lockstep_could_be_a_step_apart_and_is_left_alone():

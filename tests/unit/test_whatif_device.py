@@ -601,3 +601,12 @@ def test_real_ranks_that_wait_for_two_slow_hosts():
     assert 180e6 < late.best_ns < late.predicted_ns < 230e6
     assert talks.best_ns is None
     assert talks.predicted_ns < 400e6
+
+
+@pytest.mark.parametrize(("latency_ns", "ranged"), [(400, False), (4_000_000, True)])
+def test_of_a_range_whose_ends_are_written_alike_no_shorter_end_is_spoken_of(latency_ns, ranged):
+    late = {"host_data": 7_000_000, "host_gc": 1_000_000}
+    spent = {"compute": 10_000_000, **late, "latency": latency_ns}
+    printed = str(Trace(devices((0, 0, spent), (0, 1, spent)), []).whatif())
+    assert ("the shorter end of a range" in printed) is ranged
+    assert ("10.00 to 14.00 ms" in printed) is ranged

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import msgspec
 
 from bubblescope.clocks.bounded_clocks import Group, clocks_of, extent_of, groups_of
-from bubblescope.clocks.certificate import Case, agreement, is_whole, notices_of, ranks_of, report
+from bubblescope.clocks.certificate import (
+    Case,
+    agreement,
+    is_whole,
+    notices_of,
+    ranks_of,
+    report,
+    unmatched,
+)
 from bubblescope.clocks.moved_times import corrected, moved_table, moved_tasks
 from bubblescope.clocks.solution import Clocks, Conflict
 from bubblescope.clocks.tightest_pairs import Evidence
@@ -158,7 +166,7 @@ def settled(
     if clocks.of_unknown and mode == "auto" and not before:
         return Correction(ranks, _believed(run, told), clocks.of, [])
     if told.pairs.is_empty():
-        return Correction(ranks, _unconnected(run, clocks), clocks.of, [])
+        return Correction(ranks, _unconnected(run, clocks, told), clocks.of, [])
     changes = mode == "solve" or not run.common_clock or before > 0
     pairs = told.pairs.with_row_index("row")
     groups, loose = groups_of(pairs, None if clocks.by_step else extent_of(told.extent, clocks))
@@ -186,11 +194,13 @@ CORRECTION: Final[tuple[type, ...]] = (Correction, Group, Clocks, Conflict)
 """What a correction is made of, besides what is known of the run."""
 
 
-def _unconnected(run: Run, clocks: ClocksOf) -> Run:
+def _unconnected(run: Run, clocks: ClocksOf, told: Evidence) -> Run:
     """Say that nothing tells how the clocks differ, if nobody has said so yet."""
     if any(one.code in {*_SETTLED, "clocks-disconnected"} for one in run.warnings):
         return run
     number, what = clocks.number, clocks.what
+    if told.meet.height:
+        return run.warned(unmatched(what))
     text = (
         f"nothing in the traces shows how the clocks of {number} {what} differ: no task on one is "
         f"known to precede a task on another; between {what}, times are only as good as their "

@@ -227,14 +227,28 @@ def notices_of(case: Case, said: ClockReport) -> list[Notice]:
     if conflicts:
         notices.append(_refusal(conflicts))
     a, b = (case.pairs[name].to_numpy() for name in ("clock_a", "clock_b"))
-    apart = len(np.unique(connected(a, b, total)))
-    if apart > 1:
+    number = connected(a, b, total)
+    apart = len(np.unique(number))
+    meet = case.told.meet
+    if apart > 1 and (number[meet["clock_a"]] != number[meet["clock_b"]]).any():
+        notices.append(unmatched(what))
+    elif apart > 1:
         text = (
             f"{apart} groups of {what} exchange nothing with each other: between them times are only "
             "as good as their synchronisation"
         )
         notices.append(Notice("clocks-disconnected", text))
     return notices
+
+
+def unmatched(what: str) -> Notice:
+    """Say that collectives do not show how clocks differ, though there are some."""
+    text = (
+        f"{what} take part in collectives together, but which ones are the same does not show: rows "
+        "are missing between them, recordings share too few, or each could as well be the one before; "
+        "so how their clocks differ is not known, and times are only as good as their synchronisation"
+    )
+    return Notice("clocks-disconnected", text)
 
 
 def _names(case: Case) -> dict[int, str]:

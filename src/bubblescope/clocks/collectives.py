@@ -129,10 +129,9 @@ def _pairs(one: Met, clock: Ints) -> Iterator[pl.DataFrame]:
     start, end = one.kernels[:2]
     aligned = end - np.rint(np.median(end - end[0], axis=1)).astype(np.int64)[:, None]
     ahead = (end - aligned)[:, :1]
-    apart = np.ptp(aligned, axis=0)
-    nearest = np.diff(aligned, axis=1, prepend=-_FAR_NS, append=_FAR_NS).min(axis=0)
-    alone = 2 * apart < np.minimum(nearest[:-1], nearest[1:])  # else it may be the one beside it
-    start, end, apart = start[:, alone], end[:, alone], apart[alone]
+    # Where rows are missing, some may be taken for the one beside it, which began after its end.
+    same = (start - ahead).max(axis=0) <= aligned.min(axis=0)
+    start, end, apart = start[:, same], end[:, same], np.ptp(aligned, axis=0)[same]
     last = (start - ahead).argmax(axis=0)
     every = np.arange(len(last))
     close = apart <= np.median(apart) if len(apart) else every > 0
@@ -146,9 +145,6 @@ def _pairs(one: Met, clock: Ints) -> Iterator[pl.DataFrame]:
             for a, b in ((first, mine), (mine, first)):
                 times = end[a, every][close], end[b, every][close]
                 yield _told(one, a[close], b[close], *times, together=True)
-
-
-_FAR_NS: Final = 1 << 62
 
 
 def _told(

@@ -22,6 +22,7 @@ from bubblescope.clocks.causality import NO_CLOCK, constraints
 from bubblescope.clocks.collectives import meetings
 from bubblescope.clocks.solution import ROUNDING_NS
 from bubblescope.model.extents import extents, extremes
+from bubblescope.model.met_collectives import ranks_of_groups
 from bubblescope.model.ordering import numbered, stretches
 
 if TYPE_CHECKING:
@@ -57,12 +58,15 @@ class Evidence(NamedTuple):
             in how many it does.
         extent: Frame with rank, first_ns and last_ns: of all times of its tasks and operations.
         held: Frame with rank and step, unique: which rank has which step.
+        meet: Frame with clock_a and clock_b, unique: whose ranks took part in collectives of one group,
+            known to be the same ones or not.
     """
 
     pairs: pl.DataFrame
     ways: pl.DataFrame
     extent: pl.DataFrame
     held: pl.DataFrame
+    meet: pl.DataFrame
 
     @classmethod
     def of(cls, timeline: Timeline, clock_of: dict[int, int], *, by_step: bool) -> Self:
@@ -104,7 +108,8 @@ class Evidence(NamedTuple):
             cause=cause["name"],
             effect=effect["name"],
         )
-        of_tasks = cls(_ordered(named.select(_PAIRS)), ways, extent, held)
+        meet = _meeting(timeline, number)
+        of_tasks = cls(_ordered(named.select(_PAIRS)), ways, extent, held, meet)
         met = meetings(timeline, number)
         if not met.height:
             return of_tasks
@@ -114,18 +119,19 @@ class Evidence(NamedTuple):
         met = met.with_columns(pl.Series(name, number[met[of]]) for name, of in sides)
         step = pl.col("step") if by_step else pl.lit(None, pl.Int32).alias("step")
         ways, _ = _ways(met.filter(~pl.col("together")).with_columns(step))
-        of_met = cls(met.select(_PAIRS), ways, extent, held)
+        of_met = cls(met.select(_PAIRS), ways, extent, held, meet)
         return cls.joined([of_tasks, of_met], by_step=by_step)
 
     @classmethod
     def joined(cls, parts: Sequence[Evidence], *, by_step: bool) -> Self:
         """Return what several parts of a run tell together, each of whole steps."""
-        pairs, ways, extent, held = (pl.concat(frames) for frames in zip(*parts, strict=True))
+        pairs, ways, extent, held, meet = (pl.concat(frames) for frames in zip(*parts, strict=True))
         return cls(
             _ordered(_implying(_ordered(pairs), by_step=by_step)),
             ways.group_by("step", *_CLOCKS).agg(pl.col("count", "violated").sum()),
             extent.group_by("rank").agg(pl.col("first_ns").min(), pl.col("last_ns").max()),
             held.unique(),
+            meet.unique(),
         )
 
     @property
@@ -137,6 +143,15 @@ class Evidence(NamedTuple):
     def violated(self) -> int:
         """In how many of them the effect precedes its cause."""
         return int(self.ways["violated"].sum())
+
+
+def _meeting(timeline: Timeline, clock: Ints) -> pl.DataFrame:
+    """Return the frame `Evidence.meet`; of more than two clocks of a group, each with the first."""
+    pairs: set[tuple[int, int]] = set()
+    for ranks in ranks_of_groups(timeline):
+        known = [one for one in np.unique(clock[ranks]).tolist() if one != NO_CLOCK]
+        pairs.update((known[0], other) for other in known[1:])
+    return pl.DataFrame(sorted(pairs), dict.fromkeys(_CLOCKS, pl.Int32), orient="row")
 
 
 def _ways(pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

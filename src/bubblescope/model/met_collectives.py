@@ -32,6 +32,10 @@ _SHOWS: Final = 8
 """How many collectives have to follow a first one to show how far clocks are apart."""
 _COMMON: Final = 0.5
 """Share of a rank's collectives in a step that the others have too, at least."""
+_SURER: Final = 4
+"""How many times as close as were they taken for any others, those of recordings apart have to end."""
+_NEARBY: Final = 64
+"""By how many collectives recordings are looked at to begin or end apart, where clocks differ."""
 _TOGETHER: Final = 0.75
 """Share that must end together: of an all-to-all with little for some ranks, these may end early."""
 _CLOSER: Final = 10
@@ -94,6 +98,12 @@ def matched(timeline: Timeline, *, whole: bool = True) -> list[Met]:
     common = timeline.run.common_clock
     groups = _groups(timeline, whole=whole)
     return [one for group in groups for one in _of_group(group, common=common)]
+
+
+def ranks_of_groups(timeline: Timeline) -> Iterator[Ints]:
+    """Yield the ranks of each group that took part in its collectives, matched or not."""
+    for group in _groups(timeline, whole=False):
+        yield group["rank"].unique().to_numpy()
 
 
 def _groups(timeline: Timeline, *, whole: bool) -> Iterator[pl.DataFrame]:
@@ -190,6 +200,10 @@ def _matched(of_ranks: list[Kernels], *, common: bool) -> tuple[Kernels, Ints] |
     if common:
         choices.append((_together(_in_common(of_ranks)), on_time))
     known = [(kernels, clock) for kernels, clock in choices if kernels is not None]
+    if not known and (shared := _shared_on_other_clocks(of_ranks)) is not None:
+        clock = _clocks([one.end_ns for one in shared])
+        if (found := _together(shared, clock)) is not None:
+            known = [(found, clock)]
     return min(known, key=lambda one: np.median(np.ptp(one[0].end_ns, 0)), default=None)
 
 
@@ -203,6 +217,49 @@ def _in_common(of_ranks: list[Kernels]) -> list[Kernels]:
         last = first
     both = zip(ahead, of_ranks, strict=True)
     return [one.of(slice(first - by, last - by)) for by, one in both]
+
+
+def _shared_on_other_clocks(of_ranks: list[Kernels]) -> list[Kernels] | None:
+    """Return those that all ranks have, whose recordings begin and end apart, on clocks that differ.
+
+    Returns:
+        None where ends do not show which these are.
+    """
+    most = max(of_ranks, key=lambda one: len(one.end_ns))
+    ahead = [0 if one is most else _ahead_on_other_clocks(most, one) for one in of_ranks]
+    known = [by for by in ahead if by is not None]
+    if len(known) < len(ahead):
+        return None
+    first = max(known)
+    last = min(by + len(one.end_ns) for by, one in zip(known, of_ranks, strict=True))
+    if last - first < _COMMON * min(len(one.end_ns) for one in of_ranks):
+        return None
+    return [one.of(slice(first - by, last - by)) for by, one in zip(known, of_ranks, strict=True)]
+
+
+def _ahead_on_other_clocks(most: Kernels, own: Kernels) -> int | None:
+    """Return what `_ahead` does, where clocks may differ; None if ends do not show it.
+
+    As taken, collectives must be of one kind, and how far their ends are apart must vary by less than
+    a quarter of what it does were the rank's taken for any others nearby.
+    """
+    spare = len(most.end_ns) - len(own.end_ns) + _NEARBY
+    least = max(2 * _SHOWS, int(_COMMON * len(own.end_ns)))
+    vary: dict[int, float] = {}
+    for by in range(-_NEARBY, spare + 1):
+        other, mine = (one.of(slice(max(at, 0), None)) for one, at in ((most, by), (own, -by)))
+        both = min(len(other.end_ns), len(mine.end_ns))
+        if both < least:
+            continue
+        other, mine = other.of(slice(both)), mine.of(slice(both))
+        if (other.sort == mine.sort).mean() >= _POSSIBLE:
+            apart = mine.end_ns - other.end_ns
+            vary[by] = float(np.median(np.abs(apart - np.median(apart))))
+    if not vary:
+        return None
+    best = min(vary, key=lambda by: vary[by])
+    others = (spread for by, spread in vary.items() if by != best)
+    return best if _SURER * vary[best] <= min(others, default=np.inf) else None
 
 
 def _ahead(most: Ints, ends: Ints) -> int:

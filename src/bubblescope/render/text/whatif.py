@@ -69,7 +69,7 @@ class Predictions(Face, predictions.Predictions, frozen=True, eq=False):
             below = [Text.assemble(("needs: ", "dim"), (one.needs, "dim"))] if one.needs else []
             table.add_row(
                 length(one),
-                *([marks.get(one.best_if, "")] if len(marks) > 1 else []),
+                *([marks.get(one.best_if, "") if _is_range(one) else ""] if len(marks) > 1 else []),
                 units.duration(one.saved_ns),
                 units.change(-one.saved_share),
                 Text(units.percent(one.error), style(one.error)),
@@ -79,8 +79,9 @@ class Predictions(Face, predictions.Predictions, frozen=True, eq=False):
         return table
 
     def _marks(self) -> dict[str, str]:
-        """Return a number for each condition of a range."""
-        conditions = dict.fromkeys(one.best_if for one in self.predictions if one.best_if)
+        """Return a number for each condition of a range that is shown."""
+        ranges = [one for one in self.predictions if one.best_if and _is_range(one)]
+        conditions = dict.fromkeys(one.best_if for one in ranges)
         return {condition: str(number) for number, condition in enumerate(conditions, start=1)}
 
     def _conditions(self) -> RenderableType:
@@ -118,11 +119,17 @@ def measured(run: predictions.Predictions | LateRanks) -> str:
 def length(one: Prediction) -> str:
     """Return what is predicted, as a range if it is one."""
     longest = units.duration(one.predicted_ns)
-    shortest = longest if one.best_ns is None else units.duration(one.best_ns)
-    if shortest == longest:
+    if one.best_ns is None or not _is_range(one):
         return longest
+    shortest = units.duration(one.best_ns)
     (number, unit), of_both = shortest.split(), longest.split()[-1]
     return f"{number if unit == of_both else shortest} to {longest}"
+
+
+def _is_range(one: Prediction) -> bool:
+    """Say whether two ends of a prediction can be told apart as they are written."""
+    best = one.best_ns
+    return best is not None and units.duration(best) != units.duration(one.predicted_ns)
 
 
 def style(error: float) -> str:
