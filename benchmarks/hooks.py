@@ -213,12 +213,53 @@ def through_a_loop(_: Session) -> dict[str, Callable[[], int]]:
     }
 
 
+def through_a_tensor(session: Session, *, inside: bool) -> dict[str, Callable[[], int]]:
+    """A tensor's `to` that changes nothing, as models call it to be sure of a type: no task at all."""
+    import torch  # noqa: PLC0415  if it is installed
+
+    from bubblescope.record.integrations.torch_copies import Copies  # noqa: PLC0415  as above
+
+    torch.set_num_threads(1)
+    torch.cuda.is_initialized = lambda: True  # else there is nothing to copy to
+    copies = session.shared(Copies)
+    copies.loop = SimpleNamespace(inside=None, outside=None)
+    tensor, kind, theirs = torch.ones(4), torch.float32, torch.Tensor.to
+
+    def run(put: Callable[[], object]) -> int:
+        copies._leave()  # noqa: SLF001  a step has begun since the last run, and it hooks in steps
+        put()
+        copies.loop.inside = tensor if inside else None
+        for _ in range(2):  # the first of them lets Python get used to what is there now
+            began = time.perf_counter_ns()
+            for _ in range(TASKS):
+                tensor.to(kind)
+            took = time.perf_counter_ns() - began
+        if put is replace:
+            del torch.Tensor.to
+        return took
+
+    def replace() -> None:
+        torch.Tensor.to = passed_on(theirs)
+
+    return {
+        "bare": lambda: run(int),
+        "empty": lambda: run(replace),
+        "recorded": lambda: run(session.begin_step),
+    }
+
+
 THROUGH = {
     "a function": through_a_wrapper,
     "torch.distributed.pipelining": through_torch_pipelining,
     "Megatron-LM core": through_megatron,
     "a loop of PyTorch": through_a_loop,
+    "tensor.to, in a pass": functools.partial(through_a_tensor, inside=True),
+    "tensor.to, between passes": functools.partial(through_a_tensor, inside=False),
 }
+OF_PYTORCH = {name: "torch_loop" for name in THROUGH if "PyTorch" in name} | {
+    name: "torch_copies" for name in THROUGH if "tensor" in name
+}
+"""Those that need PyTorch, and which integration they measure."""
 
 
 def work(which: str) -> None:
@@ -331,8 +372,12 @@ def main() -> None:
     print(f"{'':48}{'ns a task':>18}{'beyond bare':>18}{'CPU beyond bare':>18}")
     print(f"{'':48}" + "    least   median" * 3)
     for which in [arguments.only] if arguments.only else THROUGH:
-        if which == "a loop of PyTorch" and find_spec("torch") is None:
+        if which in OF_PYTORCH and find_spec("torch") is None:
             print(f"{which}: PyTorch is not installed")
+            continue
+        measured = f"bubblescope/record/integrations/{OF_PYTORCH.get(which, '')}"
+        if not all([*Path(source).glob(f"{measured}*")] for source in sources.values()):
+            print(f"{which}: one of the versions does not record this")
             continue
         table(which, sources, arguments.rounds)
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")

@@ -242,6 +242,24 @@ def test_workers_that_load_data_find_tensors_as_they_are(tmp_path):
     assert copies(timeline).height == 3
 
 
+OFTEN = """
+from bubblescope.record.integrations import torch_copies
+torch_copies._HIDINGS = 2
+def compiles():
+    torch._dynamo.reset()
+    torch.compile(lambda y: y + 1, backend="eager")(x)
+stepped(made(), lambda: x.to("far"), compiles, lambda: print("hooked", len(ours())), steps=4)
+"""
+
+
+def test_a_job_that_compiles_again_and_again_finds_tensors_as_they_are(tmp_path):
+    """Python looks up slowly what lies in a class that has changed very often."""
+    timeline, said = train(tmp_path, program(OFTEN))
+    hooked = [line for line in said if line.startswith("hooked")]
+    assert hooked == ["hooked 4", "hooked 0", "hooked 0", "hooked 0"]
+    assert copies(timeline)["step"].to_list() == [0, 1]
+
+
 ALIKE = """
 import copy, inspect, pickle
 from torch.overrides import get_overridable_functions, is_tensor_method_or_property, resolve_name

@@ -62,7 +62,7 @@ class Copies:
         """What was there."""
         self._hidings = 0
         self._hides = True
-        """Whether Dynamo leaves our functions out."""
+        """Whether Dynamo leaves our functions out, and the class may be changed for it again."""
         self._until = 0
         """When the last copy ended that was recorded."""
         self._tasks: set[CodeType] = set()
@@ -83,7 +83,8 @@ class Copies:
             try:
                 return function(*args, **kwargs)
             finally:
-                if self._hides and self._hidings < _HIDINGS:
+                self._hides = self._hides and self._hidings < _HIDINGS
+                if self._hides:
                     self._put_in()
                 else:
                     self._put = {}
