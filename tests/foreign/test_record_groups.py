@@ -89,6 +89,11 @@ def mesh_of_all_ranks(rank):
     train(nn.Linear(4, 4))
     return {"dp": rank}
 
+def mesh_without_replicas(rank):
+    init_device_mesh("cpu", (2, 2), mesh_dim_names=("tp", "cp"))
+    train(nn.Linear(4, 4))
+    return {"dp": 0, "tp": rank // 2, "cp": rank % 2}
+
 def shards_without_names(rank):
     model = nn.Linear(4, 4)
     torch.distributed.fsdp.fully_shard(model, mesh=init_device_mesh("cpu", (4,)))
@@ -129,8 +134,8 @@ def flattened(rank):
 if __name__ == "__main__":
     for job, size in (
         (hybrid_shards, 4), (replicas_without_a_mesh, 4), (mesh_of_all_ranks, 4),
-        (shards_without_names, 4), (plain_groups, 4), (pipelines_of_shards, 4),
-        (unflattened, 8), (flattened, 8),
+        (mesh_without_replicas, 4), (shards_without_names, 4), (plain_groups, 4),
+        (pipelines_of_shards, 4), (unflattened, 8), (flattened, 8),
     ):
         fork(f"{sys.argv[1]}/{job.__name__}", size, job)
 """
@@ -139,6 +144,7 @@ GROUPS = {
     "hybrid_shards": {"dp": [[0, 2], [1, 3]], "fsdp": [[0, 1], [2, 3]]},
     "replicas_without_a_mesh": {"dp": [[0, 1, 2, 3]]},
     "mesh_of_all_ranks": {"dp": [[0, 1, 2, 3]]},
+    "mesh_without_replicas": {"tp": [[0, 2], [1, 3]], "cp": [[0, 1], [2, 3]]},
     "shards_without_names": {"fsdp": [[0, 1, 2, 3]]},
     "plain_groups": {"pp": [[0, 2], [1, 3]], "dp": [[0, 1], [2, 3]]},
     "pipelines_of_shards": {"pp": [[0, 2], [1, 3]], "dp": [[0, 1], [2, 3]]},

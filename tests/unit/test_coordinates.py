@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bubblescope.names.group_roles import role_of_group
-from bubblescope.record.coordinates import coordinates
+from bubblescope.record.coordinates import coordinates, replica_of
 from bubblescope.recording.columns import Membership, runs_of
 from full import examples
 
@@ -63,6 +63,22 @@ def test_every_rank_of_a_mesh_knows_its_place(shape, way):
             "cp": at["cp"],
             "tp": at["tp"],
         }
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(grids())
+def test_ranks_that_share_a_replica_are_none_where_no_group_of_replicas_is_known(shape):
+    """As where a mesh has the dimensions of a model only, and the job averages gradients itself."""
+    names, sizes = shape
+    within = [at for at, name in enumerate(names) if not name.startswith("dp")]
+    grid = np.arange(np.prod(sizes)).reshape(sizes)
+    replicas = np.moveaxis(grid, within, range(len(within))).reshape(
+        *(sizes[at] for at in within), -1
+    )
+    for place in product(*map(range, sizes)):
+        groups = [along(grid, place, [at], names[at]) for at in within]
+        mine = replicas[tuple(place[at] for at in within)].tolist()
+        assert replica_of(int(grid[place]), groups) == mine.index(grid[place])
 
 
 def test_experts_have_a_grid_of_their_own():

@@ -16,6 +16,8 @@ _AXES: Final = ("pp", "tp", "cp", "ep", "etp")
 """Dimensions with groups of their own; replicas may be spread over several groups."""
 _OF_ONE_SAMPLE: Final = ("cp", "sp")
 """Roles of groups whose ranks hold parts of the same samples, so that they are no replicas."""
+_OF_ONE_REPLICA: Final = ("pp", "tp", *_OF_ONE_SAMPLE)
+"""Roles of groups whose ranks are part of one replica."""
 _REPLICATES: Final = ("dp_replicate", "replicate")
 """What the outer dimension of hybrid sharding is called, without "mesh_"."""
 
@@ -39,6 +41,29 @@ def coordinates(rank: int, groups: Sequence[Membership]) -> dict[str, int]:
             if at is not None:
                 found[axis] = at
     return found
+
+
+def replica_of(rank: int, groups: Sequence[Membership]) -> int:
+    """Return which replica a rank is part of, where no group of replicas is known.
+
+    Ranks that share a replica are no replicas of each other; the others are taken for such, in the
+    order of the grid of all ranks.
+
+    Args:
+        rank: Global rank.
+        groups: As of `coordinates`.
+    """
+    shared = []
+    for role in _OF_ONE_REPLICA:
+        with suppress(_UnclearError):
+            ranks = _largest(groups, role)
+            if ranks is not None and len(ranks) > 1:
+                shared.append((abs(ranks[1] - ranks[0]), len(ranks)))
+    for stride, count in sorted(
+        shared, reverse=True
+    ):  # so the strides that follow stay what they are
+        rank = rank % stride + rank // (stride * count) * stride
+    return rank
 
 
 class _UnclearError(ValueError):

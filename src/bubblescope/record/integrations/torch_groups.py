@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bubblescope.names.group_roles import role_of_group
-from bubblescope.record.coordinates import coordinates
+from bubblescope.record.coordinates import coordinates, replica_of
 from bubblescope.record.integrations.torch_common import compiling
 from bubblescope.recording.columns import Membership, runs_of
 
@@ -115,6 +115,10 @@ class Groups:
         """Return this rank's coordinates, as `record.coordinates` has them."""
         found: dict[str, int] = self._known()[0]
         return found
+
+    def replica(self, rank: int) -> int:
+        """Return which replica a rank is part of, if no group of replicas is known."""
+        return replica_of(rank, self._known()[1])
 
     def facts(self) -> dict[str, Any]:
         """Return what there is to tell of this rank; nothing where PyTorch has no groups."""

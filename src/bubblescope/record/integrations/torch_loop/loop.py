@@ -444,10 +444,13 @@ class Loop:
             groups = groups_of(self._session)
             for model in models:
                 groups.used_in(model)
+            replica = self._standing.replica
+            if replica is not None:  # a guess, which groups may know better
+                replica = groups.coordinates().get("dp", groups.replica(replica))
             self._session.about(
                 # Several models may be parts of one stage; that shows when they are called.
                 stages=[self._standing.stage] if count == 1 else None,
-                dp=groups.coordinates().get("dp", self._standing.replica),
+                dp=replica,
                 device=getattr(device, "index", None),
             )
         except Exception as error:  # noqa: BLE001  the job goes on
