@@ -83,20 +83,26 @@ RANKS, MICROBATCHES, STEPS = 4, 8, 3
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
 
 
-def run(command: list[str], **how) -> subprocess.CompletedProcess:
+def run(command: list[str], **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=900, check=False, env=ENVIRONMENT, **how
+        command,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        env=ENVIRONMENT | environment,
     )
 
 
-def recorded(folder: Path, *command: str, options: tuple[str, ...] = ()):
+def recorded(folder: Path, *command: str, options: tuple[str, ...] = (), **environment: str):
     return run(
         [
             *(sys.executable, "-m", "bubblescope", "record", "--output", str(folder)),
             *options,
             "--",
             *command,
-        ]
+        ],
+        **environment,
     )
 
 
@@ -185,6 +191,16 @@ def test_a_job_with_one_schedule_is_recorded_as_it_ran(tmp_path, unrecorded, nam
     assert timeline.steps == list(range(STEPS))
 
 
+BEGINS = """
+import os, sys, threading
+from bubblescope.model.kinds import Kind
+from bubblescope.record import session
+from bubblescope.record.buffer import identity_of
+job = session.current()
+job.begin_step()
+"""
+
+
 class TestTheJobComesFirst:
     """Whatever happens to us, the user's program runs as it would without."""
 
@@ -204,6 +220,33 @@ class TestTheJobComesFirst:
     def test_a_killed_job_says_by_what(self, tmp_path):
         program = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
         assert recorded(tmp_path / "out", *python(tmp_path, program)).returncode == 128 + 9
+
+    @pytest.mark.parametrize(
+        ("ends", "said"),
+        [
+            ("os.kill(os.getpid(), 9)", "was killed before anything was written"),
+            ("sys.exit(1)", "but the job ended before any task of it did"),
+        ],
+    )
+    def test_a_job_that_ends_as_it_begins_is_told_so(self, tmp_path, ends, said):
+        done = recorded(tmp_path / "out", *python(tmp_path, BEGINS + ends))
+        assert said in " ".join(done.stderr.split())
+
+    @pytest.mark.parametrize("hangs", [False, True])
+    def test_a_job_that_leaves_at_once_loses_nothing_and_does_not_wait_for_long(
+        self, tmp_path, hangs
+    ):
+        """By `os._exit`, as from a handler of a signal, or as another thread hangs within a hook."""
+        held = "job.recorder._lock.acquire(); threading.Thread(target=os._exit, args=(5,)).start()"
+        ends = f"{held}; threading.Event().wait()" if hangs else "os._exit(5)"
+        program = f"{BEGINS}job.end(job.begin([identity_of(Kind.FORWARD)]))\n{ends}"
+        home = tmp_path / "a b"
+        home.mkdir()
+        done = recorded(Path("~/out"), *python(tmp_path, program), HOME=str(home), COLUMNS="300")
+        assert done.returncode == 5
+        if not hangs:
+            assert done.stdout.splitlines()[-1] == f"bubblescope report '{home / 'out'}'"
+            assert sources.load(home / "out").run.warnings == ()
 
     def test_a_command_that_is_not_there(self, tmp_path):
         done = recorded(tmp_path / "out", "no-such-command")

@@ -733,9 +733,20 @@ def test_processes_of_one_host_are_on_one_clock(tmp_path):
     )
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_a_process_of_multiprocessing_ends_its_last_step(tmp_path, method):
-    """Those that are forked leave without what is registered with atexit."""
+BEGIN = "session.begin(Settings(out={folder!r}, timer='cpu'))"
+
+
+@pytest.mark.parametrize(
+    ("method", "before"),
+    [("fork", "None"), ("forkserver", "None"), ("spawn", "None"), ("fork", BEGIN)],
+    ids=["fork", "forkserver", "spawn", "fork of a process that has what is recorded"],
+)
+def test_a_process_of_multiprocessing_ends_its_last_step(tmp_path, method, before):
+    """Those that are forked leave without what is registered with atexit.
+
+    What is recorded, such as PyTorch, may have been imported before they are forked.
+    """
+    folder = str(tmp_path / "out")
     program = tmp_path / "job.py"
     program.write_text(
         textwrap.dedent(f"""
@@ -745,14 +756,15 @@ def test_a_process_of_multiprocessing_ends_its_last_step(tmp_path, method):
             from bubblescope.record.buffer import identity_of
             from bubblescope.record.settings import Settings
 
-            def train():
-                job = session.begin(Settings(out={str(tmp_path / "out")!r}, timer="cpu"))
+            def train(job):
+                job = job or {BEGIN.format(folder=folder)}
                 for _ in range(2):
                     job.begin_step()
                     job.end(job.begin([identity_of(Kind.FORWARD, stage=0, microbatch=0)]))
 
             if __name__ == "__main__":
-                process = multiprocessing.get_context({method!r}).Process(target=train)
+                job = {before.format(folder=folder)}
+                process = multiprocessing.get_context({method!r}).Process(target=train, args=(job,))
                 process.start()
                 process.join()
         """)

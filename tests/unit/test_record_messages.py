@@ -49,11 +49,13 @@ def test_settings_that_make_no_sense_are_told_of_at_the_start(language):
         Note(0, "torch"),
         Note(0, None, ("optimizer",)),
         Note(0, None, (), "x"),
+        Note(7, due=1),
     ],
 )
-def test_why_nothing_was_recorded_is_told_in_chinese(note, monkeypatch):
+@pytest.mark.parametrize("begun", [False, True])
+def test_why_nothing_was_recorded_is_told_in_chinese(note, begun, monkeypatch):
     monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
-    why = why_nothing([note] if note else [], "10:15", "torch, deepspeed")
+    why = why_nothing([note] if note else [], "10:15", "torch, deepspeed", begun=begun)
     said = told(f"bubblescope: nothing was recorded: {why}")
     assert said.startswith("bubblescope：没有录制到任何内容：")
     assert not re.search("[a-z]{2,} [a-z]{2,} [a-z]{2,}", said), said

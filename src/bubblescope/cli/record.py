@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tempfile
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
@@ -19,6 +21,7 @@ from bubblescope.cli.console import err, out
 from bubblescope.cli.help_conventions import example
 from bubblescope.cli.option_types import Parsed
 from bubblescope.cli.reading import NO_TASKS
+from bubblescope.model import units
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.record.claims import file_system_ns
 from bubblescope.record.hooks import known
@@ -28,6 +31,9 @@ from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, is_at
 from bubblescope.recording.file import recording_to
 from bubblescope.render.wording import recorder
 from bubblescope.sources import load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @click.command(
@@ -115,7 +121,7 @@ def record(
         raise click.NoSuchOption(command[0])
     if shutil.which(command[0]) is None:  # before anything is deleted
         raise BubblescopeError(f"{command[0]} cannot be run: no such program was found")
-    folder = folder.resolve()
+    folder = folder.expanduser().resolve()  # shells leave `--output=~/recording` as it is
     since_ns = _prepared(folder, overwrite=overwrite)
     settings = Settings(
         out=str(folder),
@@ -131,10 +137,12 @@ def record(
     )
     with tempfile.TemporaryDirectory(prefix="bubblescope-") as notes:
         code = _run(command, settings._replace(notes=notes))
-        recorded = _said(folder, since_ns)
+        attempts = _attempts(folder, since_ns)
+        recorded = _said(folder, attempts)
         seen = left_in(Path(notes))
         if recorded is None:
-            why = why_nothing(seen, settings.window, known())
+            begun = any(_recorded(attempt.folder) for attempt in attempts)
+            why = why_nothing(seen, settings.window, known(), begun=begun)
             err.print(Text(f"nothing was recorded: {why}", "yellow"))
         if (left_out := why_not_all(seen)) is not None:
             err.print(Text(left_out, "yellow"))
@@ -211,23 +219,27 @@ def _run(command: tuple[str, ...], settings: Settings) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _said(folder: Path, since_ns: int) -> int | None:
-    """Say what was recorded since a moment.
-
-    Returns:
-        How many tasks that is, of those that can be read; None if there are none, and all can be.
-    """
-    attempts = [
+def _attempts(folder: Path, since_ns: int) -> list[Attempt]:
+    """Return the attempts that were made since a moment."""
+    return [
         attempt
         for attempt in attempts_in(folder)
         if attempt.number and attempt.made_ns() >= since_ns
     ] or ([Attempt(0, folder)] if is_attempt(folder) else [])
+
+
+def _said(folder: Path, attempts: Sequence[Attempt]) -> int | None:
+    """Say what was recorded to some of a folder's attempts.
+
+    Returns:
+        How many tasks that is, of those that can be read; None if there are none, and all can be.
+    """
     if not attempts:
         return None
     counts = [_told(attempt, alone=len(attempts) == 1) for attempt in attempts]
     last = attempts[-1]
     if counts[-1]:
-        out.print(Text(f"bubblescope report {folder}"))
+        out.print(Text(f"bubblescope report {shlex.quote(str(folder))}"))
     if len(attempts) > 1:
         earlier = attempts[-2].number
         out.print(
@@ -256,7 +268,7 @@ def _told(attempt: Attempt, *, alone: bool) -> int | None:
     ended = "" if alone or attempt.ended() else ", ended early"
     out.print(
         Text(
-            f"recorded {run.ranks.height} ranks, {named}, {len(run):,} tasks{by} in "
+            f"recorded {units.count(run.ranks.height, 'rank')}, {named}, {len(run):,} tasks{by} in "
             f"{attempt.folder}{ended}"
         )
     )

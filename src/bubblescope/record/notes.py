@@ -26,6 +26,7 @@ class Note(msgspec.Struct, frozen=True):
         failed: Why it stopped recording; None if it did not.
         unfollowed: How many steps, at least, were made in a loop beside the framework's schedules.
         elsewhere: How many were made in other threads than the one that was recorded.
+        due: How many of `steps` were to be recorded.
     """
 
     steps: int = 0
@@ -34,6 +35,7 @@ class Note(msgspec.Struct, frozen=True):
     failed: str | None = None
     unfollowed: int = 0
     elsewhere: int = 0
+    due: int = 0
 
 
 def leave(folder: str, note: Note) -> None:
@@ -82,13 +84,14 @@ def why_not_all(notes: list[Note]) -> str | None:
     )
 
 
-def why_nothing(notes: list[Note], steps: str, known: str) -> str:
+def why_nothing(notes: list[Note], steps: str, known: str, *, begun: bool = False) -> str:
     """Return why nothing was recorded, as far as the processes can tell, and what to do.
 
     Args:
         notes: What they saw, as `left_in` returns it.
         steps: The steps that were to be recorded, as the user gave them.
         known: The frameworks that are known, listed.
+        begun: Whether there is a file, though without tasks.
     """
     most = notes[-1] if notes else Note()
     failed = next((note.failed for note in notes if note.failed), None)
@@ -100,9 +103,16 @@ def why_nothing(notes: list[Note], steps: str, known: str) -> str:
         "an optimizer was made, but no module that holds its parameters ran with gradients, unless "
         "inside of a compiled function"
     )
+    killed = (
+        "each process that began to record was killed before anything was written, which is done four "
+        "times a second"
+    )
+    cut = "a step to record began, but the job ended before any task of it did"
     reasons = (
+        (not notes and begun, killed),
         (not notes, f"{nobody}, or each that did was killed"),
         (failed, f"recording failed ({failed})"),
+        (most.due, cut),
         (most.steps, outside),
         (most.framework, f"a pipeline of {most.framework} was made, but took no training step"),
         (OPTIMIZER not in most.saw, f"{nothing} or made an optimizer of PyTorch; {by_hand}"),

@@ -100,6 +100,7 @@ class Recorder:
     Attributes:
         header: What the recording says of its rank.
         path: The file, once the recorder is open; None before, and if none could be made.
+        failure: Why it stopped to write, once it is closed; None if it did not.
 
     Raises:
         RecorderError: The arguments contradict each other, or, on opening, the recorder was closed
@@ -168,6 +169,7 @@ class Recorder:
             recorded_by=recorded_by,
         )
         self.path: Path | None = None
+        self.failure: str | None = None
         self._claim = functools.partial(claim, Path(folder), f"rank{rank:05d}.bubbles", since_ns)
         self._folder = folder
         self._timer = timer
@@ -243,7 +245,7 @@ class Recorder:
             self._flush(failed=patience_s is not None)
             self._rest()
             self._writer.close(patience_s)
-            self._writer = None
+            self.failure, self._writer = self._writer.failure, None
 
     def forget(self) -> None:
         """Be closed without touching the file: in a process that was forked, it is the parent's."""

@@ -24,6 +24,7 @@ from bubblescope.record.collected import Collected
 from bubblescope.record.early import Early
 from bubblescope.record.intake import Intake
 from bubblescope.record.job_log import told, warn
+from bubblescope.record.leaving import before_leaving_at_once
 from bubblescope.record.notes import Note, leave, why_nothing
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.rounds import Rounds
@@ -319,6 +320,7 @@ class Session:
             self._collected = recorder.collected = Collected()
             self._collected.begin()
         atexit.register(self.close)
+        before_leaving_at_once(self._leave_at_once)
         processes = sys.modules.get("multiprocessing.util")
         if processes is not None:  # whose children, where they are forked, do not leave by `atexit`
             processes.Finalize(None, self.close, exitpriority=0)
@@ -339,10 +341,25 @@ class Session:
             if self._collected is not None:
                 self._collected.end()
             recorder.close()
+            self._failure = self._failure or recorder.failure
             if self._stop_serving is not None:
                 self._stop_serving()
         except Exception as error:  # noqa: BLE001  the job's own exit must be the one seen
             self.fail(error)
+
+    def _leave_at_once(self) -> None:
+        self.close()
+        if self._settings.notes is not None:
+            self._leave_note(self._settings.notes)
+
+    def go_on_in_child(self) -> None:
+        """Record this process, which was forked, in its parent's place if that had begun no step.
+
+        It may be one of the job's ranks. What its parent did is not its own.
+        """
+        if not self._next:
+            self._process = os.getpid()
+            self._early = self._early and Early(self._settings.timer)
 
     def fail(self, error: Exception) -> None:
         """Stop recording, and say why, once."""
@@ -364,7 +381,8 @@ class Session:
     def _note(self) -> Note:
         saw = tuple(sorted(self.saw))
         left_out = self.unfollowed, self.elsewhere
-        return Note(self._next, self.framework, saw, self._failure, *left_out)
+        due = max(min(self._next, self._settings.stop or self._next) - self._settings.start, 0)
+        return Note(self._next, self.framework, saw, self._failure, *left_out, due)
 
     def _leave_note(self, folder: str) -> None:
         """Tell whoever started the job what this process saw, if it is still there to hear it."""
@@ -575,6 +593,15 @@ class Session:
 
 _GC = identity_of(Kind.GC)
 _session: Session | None = None
+
+
+def _go_on_in_child() -> None:
+    if _session is not None:
+        _session.go_on_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_go_on_in_child)
 
 
 def current(known: str = "") -> Session | None:

@@ -70,6 +70,7 @@ class Writer:
     Attributes:
         works: Whether tasks are still accepted.
         path: The file; None if none could be made.
+        failure: Why none are any more; None while they are.
         elsewhere: Steps that the job has made in other threads than the one that is recorded.
     """
 
@@ -83,6 +84,7 @@ class Writer:
         take: Callable[[], Buffer | None] | None,
     ) -> None:
         self.works = True
+        self.failure: str | None = None
         self._take = take
         self.path: Path | None = None
         self._claim, self._header, self._limit = claim, header, limit
@@ -183,10 +185,11 @@ class Writer:
             return
         self.works = False
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        where = f"{self.path}: " if self.path else ""
+        self.failure = reason or type(error).__name__
+        path = self.path or getattr(error, "filename", None)
+        where = f"{path}: " if path else ""
         warn(
-            f"{where}bubblescope stopped recording ({reason or type(error).__name__}); "
-            "training goes on",
+            f"{where}bubblescope stopped recording ({self.failure}); training goes on",
             stacklevel=4,
         )
 

@@ -1,0 +1,42 @@
+"""Ends of processes at which Python calls nothing: by `os._exit`.
+
+Jobs leave like that from handlers of signals, from threads that watch over others, and where the usual
+end would hang.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PATIENCE_S: Final = 1.0
+"""How long such an end is held up at most."""
+
+
+def before_leaving_at_once(end: Callable[[], None]) -> None:
+    """Have something called before this process leaves by `os._exit`; not in those forked of it.
+
+    It runs in a thread of its own, which is not waited for long: a job may leave like that because
+    another of its threads hangs, which may hold what is needed.
+
+    Args:
+        end: What to call.
+    """
+    theirs, process = os._exit, os.getpid()
+
+    @functools.wraps(theirs)
+    def leave(status: int) -> NoReturn:
+        if os.getpid() == process:
+            with suppress(RuntimeError):  # there can be no more threads
+                thread = threading.Thread(target=end, daemon=True)
+                thread.start()
+                thread.join(_PATIENCE_S)
+        theirs(status)
+
+    os._exit = leave
