@@ -1854,6 +1854,63 @@ SHARDED = """
 """
 
 
+RING = """
+    import time, torch
+    from torch import distributed, nn
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    def passed_on(x, how):
+        y = torch.empty_like(x)
+        if how == 0:
+            distributed.send(x, 1) if rank == 0 else distributed.recv(y, 0)
+            distributed.recv(y, 1) if rank == 0 else distributed.send(x, 0)
+        elif how == 1:
+            for work in distributed.isend(x, 1 - rank), distributed.irecv(y, 1 - rank):
+                work.wait()
+        else:
+            ops = [(distributed.isend, x), (distributed.irecv, y)]
+            ops = [distributed.P2POp(op, tensor, 1 - rank) for op, tensor in ops]
+            for work in distributed.batch_isend_irecv(ops):
+                work.wait()
+        return y
+    class Around(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x, how):
+            context.how = how
+            return passed_on(x.detach().contiguous(), how)
+        @staticmethod
+        def backward(context, gradient):
+            return passed_on(gradient.contiguous(), context.how), None
+    class Attention(nn.Linear):
+        def forward(self, x):
+            for how in range(3):
+                time.sleep(0.02 if rank else 0.002)
+                x = Around.apply(super().forward(x), how)
+            return x
+    model = Attention(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(6):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    distributed.destroy_process_group()
+"""
+
+
+def test_ranks_wait_for_each_other_in_transfers_within_passes(tmp_path):
+    """As those of ring attention: they are collectives there, and say nothing of a pipeline."""
+    done = recorded(tmp_path / "out", torchrun(tmp_path, 2, textwrap.dedent(RING)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    timeline = sources.load(tmp_path / "out")
+    # Two of each way, in each pass.
+    assert timeline.tasks.filter(kind="collective").height == 2 * 6 * 2 * 3 * 2
+    kinds = set(timeline.tasks["kind"].cast(pl.String)) - {"gc"}
+    assert kinds == {"forward", "backward", "optimizer", "collective"}
+    slow = study(timeline).slow_rank
+    assert slow is not None
+    assert slow.rank == 1
+
+
 def test_ranks_wait_for_each_other_in_the_passes_of_a_sharded_model(tmp_path):
     """Rank 1 sleeps in its forwards; rank 0 waits for it in its own passes, for FSDP's collectives."""
     command = torchrun(tmp_path, 2, textwrap.dedent(SHARDED))

@@ -159,12 +159,16 @@ def data(module: ModuleType, session: Session) -> None:
 def transfers(module: ModuleType, session: Session) -> None:
     """Record what is sent and received, and collectives that the loop calls itself."""
     loop = session.shared(Loop)
-    recorded = {
+    between_stages = {
         "send": loop.timed(module.send, loop.send),
         "recv": loop.timed(module.recv, loop.receive, loop.receives),
         "isend": loop.timed(module.isend, loop.send),
         "irecv": _receiving(module.irecv, loop),
         "batch_isend_irecv": _batching(module.batch_isend_irecv, loop),
+    }
+    recorded = {
+        name: loop.transfer(getattr(module, name), between)
+        for name, between in between_stages.items()
     }
     recorded |= {
         name: loop.collective(getattr(module, name))

@@ -657,6 +657,31 @@ class Loop:
         self.passing.append(collect)
         return collect
 
+    def transfer(self, function: Any, otherwise: Any) -> Any:
+        """Return a transfer that is recorded in passes as collectives are: ranks of a stage wait there.
+
+        Those of ring attention do. What a request is for is waited for later.
+
+        Args:
+            function: Sends or receives.
+            otherwise: Does the same, and is recorded as what goes on between stages.
+        """
+
+        @functools.wraps(function)
+        def transfer(*args: Any, **kwargs: Any) -> Any:
+            if self._torch.compiler.is_compiling() or not self._in_pass():
+                return otherwise(*args, **kwargs)
+            if function.__name__ in ("send", "recv"):
+                return self._collect_in_pass(function, args, kwargs)
+            requests = function(*args, **kwargs)
+            for request in requests if isinstance(requests, list) else [requests]:
+                if request is not None:
+                    self._await_collective(request)
+            return requests
+
+        self.passing.append(transfer)
+        return transfer
+
     def _in_pass(self) -> bool:
         """Say whether a pass is recorded now that this thread runs and the host's clock times."""
         what = self.inside
