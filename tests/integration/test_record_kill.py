@@ -150,7 +150,9 @@ def test_how_many_steps_a_kill_may_have_cost_is_said(tmp_path):
 
 
 def test_that_a_rank_ends_before_others_is_said(tmp_path):
-    killed(tmp_path, [3.0, 0.5])
+    killed(tmp_path, [3.0, 0.5, 0.05])
     told = [notice.message for notice in sources.load(tmp_path).run.warnings]
     (behind,) = [message for message in told if "before that of rank 0" in message]
     assert behind.startswith("rank00001.bubbles ends ")
+    (empty,) = [message for message in told if "holds no tasks" in message]
+    assert empty.startswith("rank00002.bubbles holds no tasks, unlike that of rank 0: ")

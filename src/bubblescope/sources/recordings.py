@@ -459,16 +459,26 @@ def _outlasted(parts: Sequence[_Part]) -> tuple[Notice, ...]:
     """Say which recordings nobody closed, and end before those of other ranks of the same host."""
     ends: dict[str, dict[int, Any]] = {}
     for part in parts:
-        ends.setdefault(part.rank["host"], {})[part.rank["rank"]] = part.tasks["end_ns"].max() or 0
+        ended_ns = part.tasks["end_ns"].max()
+        if ended_ns is not None:
+            ends.setdefault(part.rank["host"], {})[part.rank["rank"]] = ended_ns
     notices = []
     for part in parts:
-        own, others = part.rank["rank"], ends[part.rank["host"]]
+        own, others = part.rank["rank"], ends.get(part.rank["host"])
+        if part.closed or others is None:
+            continue
         last = max(others, key=others.__getitem__)
-        behind_ns = others[last] - others[own]
-        if not part.closed and behind_ns > PERIOD_S * 1e9:
+        text = None
+        if own not in others:
+            text = (
+                f"{part.path.name} holds no tasks, unlike that of rank {last}: its process has written "
+                "none yet, or was killed before it did"
+            )
+        elif (behind_ns := others[last] - others[own]) > PERIOD_S * 1e9:
             text = (
                 f"{part.path.name} ends {units.duration(behind_ns)} before that of rank {last}: its "
                 "process was in one task for so long, or was killed earlier, or it lacks as much"
             )
+        if text is not None:
             notices.append(Notice("unclosed", text))
     return tuple(notices)
