@@ -931,6 +931,38 @@ class TestOneProcess:
         for step in (1, 2):
             assert order(timeline, step=step) == IN_TURN
 
+    def test_evaluations_within_a_step(self, tmp_path):
+        """Functions of the job's own count on autograd's numbers without gradients too."""
+        program = """
+            class Own(torch.autograd.Function):
+                @staticmethod
+                def forward(context, x):
+                    return x.clone()
+                @staticmethod
+                def backward(context, gradient):
+                    return gradient
+            class Model(nn.Module):
+                def __init__(self, own):
+                    super().__init__()
+                    self.inner, self.own = made(), own
+                def forward(self, x):
+                    return Own.apply(self.inner(x)) if self.own else self.inner(x)
+            for own in (False, True):
+                model = Model(own)
+                optimizer = optimizer_of(model)
+                for step in range(2):
+                    for _ in range(2):
+                        y = model(x)
+                        with torch.no_grad():
+                            target = model(x)
+                        (y - target).sum().backward()
+                    optimizer.step()
+        """
+        timeline, _ = train(tmp_path, program)
+        for step in range(4):
+            assert order(timeline, step=step) == IN_TURN
+        assert timeline.tasks.filter(name="evaluation").height == 2 * 2 * 2
+
     def test_a_model_in_a_reentrant_checkpoint_is_no_evaluation(self, tmp_path):
         program = """
             from torch.utils.checkpoint import checkpoint
