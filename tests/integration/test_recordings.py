@@ -116,6 +116,32 @@ def test_a_task_that_breaks_the_models_rules_is_an_error_that_names_its_file(tmp
             sources.load(*some)
 
 
+@pytest.mark.parametrize(
+    ("guessed", "before", "found"),
+    [
+        # Two pipelines, rank by rank or stage by stage; one; replicas that send each other something.
+        ([0, 1, 0, 3], {1: 0, 3: 2}, [(0, 0), (1, 0), (0, 1), (1, 1)]),
+        ([0, 0, 2, 3], {2: 0, 3: 1}, [(0, 0), (0, 1), (1, 0), (1, 1)]),
+        ([0, 1, 2], {1: 0, 2: 1}, [(0, 9), (1, 9), (2, 9)]),
+        ([0, 0], {1: 0}, [(0, 9), (0, 9)]),
+        ([0, 1], {1: 2}, [(0, 9), (1, 9)]),
+    ],
+)
+def test_ranks_that_had_to_guess_stand_where_they_receive(tmp_path, guessed, before, found):
+    for rank, stage in enumerate(guessed):
+        told = {"stages": [stage], "dp": 9, "recorded_by": "loop"}
+        with Recorder(tmp_path, rank=rank, **told) as job, job.step():
+            if rank in before:
+                with job.task("recv_forward", peer=before[rank]):
+                    pass
+            with job.task("forward", stage=stage, microbatch=0):
+                pass
+    timeline = sources.load(tmp_path)
+    assert timeline.ranks.select(pl.col("stages").list.item(), "dp").rows() == found
+    forwards = timeline.tasks.filter(kind="forward").sort("rank")
+    assert forwards["stage"].to_list() == [stage for stage, _ in found]
+
+
 def test_ranks_say_which_groups_they_are_part_of(tmp_path):
     line = {"how": "mesh", "description": "mesh_tp", "name": "7"}
     for rank in range(4):

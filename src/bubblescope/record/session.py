@@ -31,7 +31,7 @@ from bubblescope.record.rounds import Rounds
 from bubblescope.record.settings import Settings
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.vendor_marks import chosen_marks
-from bubblescope.recording.columns import SPOILED
+from bubblescope.recording.columns import LOOP, SPOILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     Began = tuple[bytes, int, Any]  # what the recorder wants back at the end of a task
 
 _now: Final = time.monotonic_ns
-LOOP: Final = "loop"
-"""What a training loop written by hand is called among frameworks."""
 
 
 class Begun(NamedTuple):

@@ -43,6 +43,8 @@ PERIOD_S: Final = 0.25
 """How long tasks wait, once they have ended, until they are written, if they are timed on the host;
 others are written as their step ends."""
 
+LOOP: Final = "loop"
+"""What a training loop written by hand is called among frameworks."""
 SPOILED: Final = "failed step"
 """Name of the row that says that what was recorded before it of the same step failed."""
 

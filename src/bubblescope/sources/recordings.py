@@ -12,6 +12,7 @@ import polars as pl
 from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.groups import Group, merged, tabled
+from bubblescope.model.kinds import Kind
 from bubblescope.model.parquet import mentions
 from bubblescope.model.parquet_pages import MAGIC
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
@@ -19,10 +20,11 @@ from bubblescope.model.saved_timelines import Saved, opened
 from bubblescope.model.timeline import Timeline, concat, joined, together
 from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.recording.attempts import number_of
-from bubblescope.recording.columns import HEADER, PERIOD_S
+from bubblescope.recording.columns import HEADER, LOOP, PERIOD_S
 from bubblescope.recording.failures import without_failed
 from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.parallel import read_each
+from bubblescope.sources.pipeline_order import places
 from bubblescope.sources.rank_grid import groups_of_grid
 
 if TYPE_CHECKING:
@@ -162,6 +164,7 @@ def _together(parts: Sequence[_Part]) -> Timeline:
         SourceError: One is damaged.
         TimelineError: Two are of the same rank.
     """
+    parts = _placed(parts)
     tasks = pl.concat([part.tasks for part in parts], how="diagonal")
     ranks = pl.DataFrame([part.rank for part in parts], schema=RANK_SCHEMA)
     try:
@@ -171,6 +174,37 @@ def _together(parts: Sequence[_Part]) -> Timeline:
         if len(parts) == 1:
             raise SourceError(parts[0].path, f"is damaged ({error})") from None
         return concat([_together([part]) for part in parts])  # one of these says which it is
+
+
+def _placed(parts: Sequence[_Part]) -> Sequence[_Part]:
+    """Return recordings of a loop of a job's own with the stages that its transfers show.
+
+    Nobody tells a rank of such a loop where it stands: it knows whether it begins with a receive, and
+    guesses, as if all ranks were one pipeline.
+    """
+    before: dict[int, set[int]] = {}
+    for part in parts:
+        rank, stages = part.rank["rank"], part.rank["stages"]
+        guessed = part.run.origins[0].recorded_by == LOOP and part.rank["pp"] is None
+        if not guessed or rank in before or len(stages or ()) != 1:
+            return parts
+        received = part.tasks.filter(pl.col("kind") == Kind.RECV_FORWARD.value)["peer"]
+        before[rank] = set(received.drop_nulls())
+        if bool(before[rank]) != (stages[0] > 0):
+            return parts
+    found = places(before)
+    if found is None or all(
+        part.rank["stages"] == [found[part.rank["rank"]].stage] for part in parts
+    ):
+        return parts
+    moved = []
+    for part in parts:
+        stage, replica = found[part.rank["rank"]]
+        told = pl.col("stage").is_not_null()
+        tasks = part.tasks.with_columns(stage=pl.when(told).then(pl.lit(stage, pl.Int32)))
+        rank = part.rank | {"stages": [stage], "dp": replica}
+        moved.append(msgspec.structs.replace(part, tasks=tasks, rank=rank))
+    return moved
 
 
 def _groups(recordings: list[_Recording], ranks: pl.DataFrame) -> pl.DataFrame:

@@ -99,11 +99,8 @@ class Called:
             loop.inside = loop.outside
             end = _now()
         after = self._number()
-        # Without gradients there is no graph, but functions of the job's own count on all the same.
-        if after - before != self._made:
-            if loop.evaluated(begin):
-                return output
-            self._made = after - before
+        if after - before != self._made and self._evaluates(begin, after - before):
+            return output
         items += (step, work.forward, begin, end, begin, end, None)
         chunk.next = work.next
         origins = self._origins
@@ -112,6 +109,16 @@ class Called:
         origins.last = work
         origins.open += 1
         return output
+
+    def _evaluates(self, begin: int, made: int) -> bool:
+        """Say whether a forward that made other than the usual number of nodes was an evaluation.
+
+        Without gradients there is no graph, but functions of the job's own are counted all the same.
+        """
+        if self.loop.evaluated(begin):
+            return True
+        self._made = made
+        return False
 
     def _aside(self, model: Any, args: Any, kwargs: Any) -> Any:
         """Call the model, though the loop must think about what its forward is."""
