@@ -124,3 +124,12 @@ def test_vendors_artefacts_are_written(tmp_path):
     trace = export.write(tmp_path / "node0.sqlite")
     assert unread("export", trace, "--to", "csv", "-o", "t.csv", cwd=tmp_path).returncode == 0
     assert (tmp_path / "t.csv").stat().st_size
+
+
+def test_a_command_without_any_output_ends_as_it_does_with(tmp_path):
+    """As where a service starts it: Python then has no streams."""
+    for code in (0, 7):
+        script = '"$0" -m bubblescope record -o recording -- sh -c "exit $1" >&- 2>&-'
+        arguments = ["sh", "-c", script, sys.executable, str(code)]
+        done = subprocess.run(arguments, cwd=tmp_path, check=False)
+        assert done.returncode == (code or 3)  # which says that nothing was recorded

@@ -254,6 +254,12 @@ class TestTheJobComesFirst:
         assert "no-such-command cannot be run" in done.stderr
         assert "Traceback" not in done.stderr
 
+    def test_a_script_that_is_no_program(self, tmp_path):
+        _, script = python(tmp_path, "print(1)")
+        done = recorded(tmp_path / "out", script, COLUMNS="300")
+        assert done.returncode == 2
+        assert f"such as python {script}" in done.stderr
+
     def test_a_sitecustomize_of_the_users_still_runs(self, tmp_path):
         (tmp_path / "site").mkdir()
         (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.mine = 1")

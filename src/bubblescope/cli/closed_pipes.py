@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any, TextIO
 
 
@@ -13,14 +14,14 @@ class Outlet:
     A command still does all of its work, such as writing a file, and ends as it would have.
 
     Args:
-        stream: The stream of the system.
+        stream: The stream of the system; None if the command was started without, as a service may be.
 
     Attributes:
         gone: Whether the reader has gone.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream: TextIO = Path(os.devnull).open("w") if stream is None else stream  # noqa: SIM115
         self.gone = False
 
     def write(self, text: str) -> int:

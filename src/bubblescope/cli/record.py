@@ -120,6 +120,11 @@ def record(
     if command[0].startswith("-"):
         raise click.NoSuchOption(command[0])
     if shutil.which(command[0]) is None:  # before anything is deleted
+        if Path(command[0]).is_file():
+            raise BubblescopeError(
+                f"{command[0]} is a file that cannot be run as a program; write before it what runs "
+                f"it, such as python {command[0]}"
+            )
         raise BubblescopeError(f"{command[0]} cannot be run: no such program was found")
     folder = folder.expanduser().resolve()  # shells leave `--output=~/recording` as it is
     since_ns = _prepared(folder, overwrite=overwrite)
