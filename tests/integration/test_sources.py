@@ -223,6 +223,20 @@ def test_a_file_without_read_permission_says_so(tmp_path):
         sources.load(path)
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("mode", [0, 0o400])
+def test_a_folder_that_must_not_be_entered_says_so(tmp_path, mode):
+    """As an attempt that somebody else has recorded."""
+    attempt = record(tmp_path, 0).parent
+    attempt.chmod(mode)
+    try:
+        for path in (attempt, tmp_path):
+            with pytest.raises(SourceError, match=r"attempt-0001: cannot be listed .* its rights"):
+                sources.load(path)
+    finally:
+        attempt.chmod(0o700)
+
+
 def test_no_path_at_all_is_refused():
     with pytest.raises(SourceError, match="give at least one trace"):
         sources.load()

@@ -6,7 +6,9 @@ point in the group ``bubblescope.sources`` whose object is a class with the meth
 
 from __future__ import annotations
 
+import errno
 import glob
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -366,10 +368,16 @@ def _claim(path: Path, only: str | None) -> str | None:
             ) from None
     elif not path.is_dir():
         return None
+    elif not os.access(path, os.R_OK | os.X_OK):
+        raise _unlisted(path, os.strerror(errno.EACCES))
     ours = SOURCES.built_in.keys()
     denied = ours - _OF_FOLDERS if path.is_dir() else frozenset()
     asked = (name for name in SOURCES if name not in denied and only in {None, name})
     return next((name for name in asked if SOURCES[name].detect(path)), None)
+
+
+def _unlisted(folder: Path, strerror: str | None) -> SourceError:
+    return SourceError(folder, f"cannot be listed ({strerror}); check its rights")
 
 
 def _walk(
@@ -384,9 +392,7 @@ def _walk(
         status = folder.stat()
         entries = sorted(folder.iterdir())
     except OSError as error:
-        raise SourceError(
-            folder, f"cannot be listed ({error.strerror}); check its rights"
-        ) from None
+        raise _unlisted(folder, error.strerror) from None
     if (status.st_dev, status.st_ino) in seen:
         return []
     seen.add((status.st_dev, status.st_ino))
