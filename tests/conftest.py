@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bubblescope.model import language
+from bubblescope.record import job_log
 from full import ALL_CASES, examples, sampled
 from viewing import browser, opened
 
@@ -33,6 +34,16 @@ settings.load_profile("tests")
 def _english():
     """Forget the language that a command of a test before was asked for."""
     language.use(language.ENGLISH)
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_errors(monkeypatch):
+    """Let a recorder's warning that no test expects be an error, which it is in no job."""
+
+    def fail(said):
+        raise RuntimeWarning(said)
+
+    monkeypatch.setattr(job_log, "_print", fail)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -254,6 +254,13 @@ class TestTheJobComesFirst:
         assert "no-such-command cannot be run" in done.stderr
         assert "Traceback" not in done.stderr
 
+    def test_a_job_in_which_warnings_are_errors(self, tmp_path):
+        program = BEGINS + "job.fail(ValueError('ours'))\nprint('goes on')"
+        interpreter, script = python(tmp_path, program)
+        done = recorded(tmp_path / "out", interpreter, "-W", "error::RuntimeWarning", script)
+        assert done.stdout.startswith("goes on"), done.stderr
+        assert done.stderr.startswith("bubblescope stopped recording (ValueError: ours)")
+
     def test_a_script_that_is_no_program(self, tmp_path):
         _, script = python(tmp_path, "print(1)")
         done = recorded(tmp_path / "out", script, COLUMNS="300")

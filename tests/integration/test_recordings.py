@@ -142,6 +142,19 @@ def test_ranks_that_had_to_guess_stand_where_they_receive(tmp_path, guessed, bef
     assert forwards["stage"].to_list() == [stage for stage, _ in found]
 
 
+def test_a_ranks_stages_are_those_of_its_tasks_where_it_did_not_know_them_as_it_began(tmp_path):
+    """As in a loop of a job's own with several models on each rank."""
+    for rank in range(2):
+        with Recorder(tmp_path, rank=rank) as job, job.step():
+            for chunk in (1, 0):
+                with job.task("forward", stage=rank + 2 * chunk, chunk=chunk, microbatch=0):
+                    pass
+    with Recorder(tmp_path, rank=2) as job, job.step(), job.task("forward", stage=7):
+        pass
+    stages = sources.load(tmp_path).ranks.sort("rank")["stages"].to_list()
+    assert stages == [[0, 2], [1, 3], None]
+
+
 def test_ranks_say_which_groups_they_are_part_of(tmp_path):
     line = {"how": "mesh", "description": "mesh_tp", "name": "7"}
     for rank in range(4):

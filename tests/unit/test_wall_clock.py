@@ -10,6 +10,7 @@ import pytest
 
 from bubblescope.analysis import wall_clock as wall_clock_module
 from bubblescope.analysis.study import study
+from bubblescope.analysis.verdict import Verdict
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.timeline import Timeline
@@ -170,6 +171,19 @@ def test_report_and_why_tell_it():
     assert "9.000 ms" in str(why)
     for language in ("en", "zh"):
         assert "{" not in str(Explanation.of(timeline, language=language))
+
+
+def test_a_long_first_step_is_evidence_and_no_remedy_of_a_page():
+    timeline = with_pauses((Kind.DATA, "data", 20 * MS, 9 * MS))
+    times = ["start_ns", "end_ns", "host_start_ns", "host_end_ns"]
+    later_ns = pl.when(pl.col("step") > 0).then(pl.lit(3_000 * MS)).otherwise(0)
+    tasks = timeline.tasks.with_columns(pl.col(times) + later_ns)
+    first_is_long = Timeline(tasks, timeline.ranks, timeline.run)
+    findings = Explanation.of(first_is_long).findings
+    assert [one.key for one in findings[:2]] == ["whole_step", "warm_up"]
+    remedies = Verdict.of(first_is_long, study(first_is_long)).remedies
+    assert "warm_up" not in {one.key for one in remedies}
+    assert [one.key for one in remedies if one.spent_ns] == ["no_task"]
 
 
 def test_a_step_that_is_all_pipeline_needs_no_word():

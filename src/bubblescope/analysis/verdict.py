@@ -179,7 +179,7 @@ def _of(told: list[Finding], place: _Place) -> list[Remedy]:
         return [
             _remedy(place, outside, advice)
             for outside, advice in pairwise([*rest, None])
-            if outside is not None and outside.role == "evidence"
+            if outside is not None and outside.key == "outside"
         ]
     if not advised or not first.values:
         return []

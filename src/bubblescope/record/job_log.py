@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
+from contextlib import suppress
 
 from bubblescope.model import language
 
@@ -14,10 +16,19 @@ def told(text: str) -> str:
 
 
 def warn(text: str, *, stacklevel: int = 2) -> None:
-    """Warn of something; the job goes on.
+    """Warn of something; the job goes on, also one in which warnings are errors.
 
     Args:
         text: What to say.
         stacklevel: Whose line is named, as `warnings.warn` counts for whoever calls this.
     """
-    warnings.warn(told(text), RuntimeWarning, stacklevel=stacklevel + 1)
+    said = told(text)
+    try:
+        warnings.warn(said, RuntimeWarning, stacklevel=stacklevel + 1)
+    except RuntimeWarning:
+        _print(said)
+
+
+def _print(said: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
+        sys.stderr.write(f"{said}\n")

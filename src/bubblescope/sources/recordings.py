@@ -375,6 +375,7 @@ class _Recording:
         tasks, failed = without_failed(tasks)
         known = {name: getattr(header, name, None) for name in RANK_SCHEMA}
         known["host"] = host
+        known["stages"] = header.stages or _stages_of(tasks)
         run = Run(
             origins=(Origin("native", header.version, str(self.path), header.recorded_by),),
             schedule=header.schedule,
@@ -389,6 +390,14 @@ class _Recording:
             ),
         )
         return _Part(self.path, tasks, known, run, self.torn.closed)
+
+
+def _stages_of(tasks: pl.DataFrame) -> list[int] | None:
+    """Return a rank's stages by chunk, as its tasks have them; None if these do not tell."""
+    known = tasks.select("chunk", "stage").unique().drop_nulls().sort("chunk")
+    if not known.height or known["chunk"].to_list() != list(range(known.height)):
+        return None
+    return known["stage"].to_list()
 
 
 def _stage_of_chunk(stages: list[int] | None, column: str = "chunk") -> pl.Expr:
