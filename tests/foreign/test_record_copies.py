@@ -6,6 +6,7 @@ The device is a stand-in whose copies take a while, made of Python: no machine n
 from __future__ import annotations
 
 import textwrap
+from statistics import median
 
 import polars as pl
 from test_record_loop import STAMPED, job, results, run, stamped, train
@@ -100,7 +101,8 @@ class TestWhatIsRecorded:
         for begin, end, start, stop in found:
             assert begin <= start < stop <= end
             assert stop - start >= 2_000_000
-            assert (end - begin) - (stop - start) < 1_000_000
+        # What the stamps have more is printing them, and what else the machine does then.
+        assert median((end - begin) - (stop - start) for begin, end, start, stop in found) < 500_000
         assert copies(timeline)["lane"].unique().to_list() == ["host"]
         per_step = copies(timeline).group_by("step").len().sort("step")
         assert per_step["len"].to_list() == [len(DOES)] * 3
