@@ -342,6 +342,13 @@ def test_nobody_is_told_to_solve_for_a_clock_where_that_was_tried_or_cannot_help
         Explanation.of(apart)
 
 
+def test_of_one_rank_no_clock_is_to_be_solved_for():
+    timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10)).slice(ranks=[0])
+    apart = Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False))
+    with pytest.raises(TimelineError, match="the trace of one rank only"):
+        Explanation.of(apart)
+
+
 def test_a_run_without_pipeline_tasks_is_refused():
     timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
     with pytest.raises(TimelineError, match="neither forwards and backwards nor work of devices"):

@@ -234,11 +234,14 @@ def outside(wall: WallClock) -> list[Finding]:
     for row in (does if does.height else own).head(_MOST).to_dicts():
         told = {"what": row["what"], "rank": row["rank"], "rank_ns": row["per_step_ns"]}
         told |= {"time_share": row["per_step_ns"] / whole, "mean_ns": row["mean_ns"]}
-        said.append(Finding("evidence", "outside", told))
+        said.append(Finding("evidence", "outside" if wall.ranks > 1 else OUTSIDE_ALONE, told))
         if row["what"] in _ADVISED:
             said.append(Finding("advice", _ADVISED[row["what"]], {}))
     return said
 
+
+OUTSIDE_ALONE: Final = "outside_alone"
+"""Key of the evidence of what a rank does beside the pipeline, where there is no other to compare."""
 
 _ADVISED: Final = {
     "data loading": "host_data",

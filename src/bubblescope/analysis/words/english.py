@@ -315,6 +315,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("evidence", "outside"): (
         "Rank {rank} spends {rank_ns} a step ({time_share}) {what}; the mean of all ranks is {mean_ns}."
     ),
+    ("evidence", "outside_alone"): "Rank {rank} spends {rank_ns} a step ({time_share}) {what}.",
     ("advice", "checkpoint"): (
         "Write checkpoints in the background (torch.distributed.checkpoint.async_save), or less often."
     ),
@@ -361,6 +362,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "unexplained"): "Record more, to know what this is.",
     ("headline", "clock"): "Synchronise the clocks.",
     ("headline", "clock_solved"): "Synchronise the clocks.",
+    ("headline", "outside_alone"): "Look at what rank {rank} does beside the pipeline.",
     ("headline", "outside"): "Look at what rank {rank} does beside the pipeline.",
     ("headline", "host_data"): "Load data in the background.",
     ("headline", "checkpoint"): "Write checkpoints in the background.",
