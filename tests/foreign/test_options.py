@@ -86,6 +86,17 @@ def test_events_of_synchronisation_are_not_asked_for_where_there_are_some(tmp_pa
     assert asked(sources.load(trace.write(tmp_path / "rank0.json")), "untraced") == []
 
 
+def test_events_of_synchronisation_are_not_asked_for_of_amds_devices(tmp_path):
+    """Whose profiler has none; the calls of their runtime are named hip..."""
+    for call, wanted in (("cudaDeviceSynchronize", 1), ("hipDeviceSynchronize", 0)):
+        trace = idling(operators=True)
+        trace.kernel(20 * MS, 21 * MS, at=19 * MS)
+        trace.kernel(25 * MS, 26 * MS, at=19 * MS + 100)
+        trace.event("cuda_runtime", call, 21 * MS, 25 * MS)
+        found = asked(sources.load(trace.write(tmp_path / "rank0.json")), "untraced")
+        assert len(found) == wanted
+
+
 @pytest.mark.parametrize("calls", [True, False])
 def test_cuda_is_not_asked_for_where_its_calls_are_on_record(tmp_path, calls):
     trace = Trace()

@@ -208,3 +208,13 @@ def with_gaps_of(timeline, gap_ns):
     )
     kept = tasks.select(timeline.tasks.columns)
     return Timeline(kept, timeline.ranks, timeline.run)
+
+
+@pytest.mark.parametrize("ranks", [[0], [0, 1, 2]])
+def test_what_a_rank_spends_is_set_beside_the_mean_of_all_where_there_are_others(ranks):
+    timeline = with_pauses((Kind.DATA, "data", 20 * MS, 9 * MS)).slice(ranks=ranks)
+    said = " ".join(str(Explanation.of(timeline)).split())
+    assert "Rank 0 spends 9.000 ms a step" in said
+    assert ("the mean of all ranks is" in said) is (len(ranks) > 1)
+    found = Verdict.of(timeline, study(timeline)).remedies
+    assert any(one.headline == "Load data in the background." and one.spent_ns for one in found)

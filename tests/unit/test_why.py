@@ -342,7 +342,34 @@ def test_nobody_is_told_to_solve_for_a_clock_where_that_was_tried_or_cannot_help
         Explanation.of(apart)
 
 
+def test_of_one_rank_no_clock_is_to_be_solved_for():
+    timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10)).slice(ranks=[0])
+    apart = Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False))
+    with pytest.raises(TimelineError, match="the trace of one rank only"):
+        Explanation.of(apart)
+
+
 def test_a_run_without_pipeline_tasks_is_refused():
     timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
     with pytest.raises(TimelineError, match="neither forwards and backwards nor work of devices"):
         Explanation.of(Timeline(timeline.tasks.head(0), timeline.ranks))
+
+
+def test_of_devices_without_a_trace_it_is_not_known_what_was_waited_for():
+    """A rank alone waits for others all through warm-up and cool-down, and nothing shows that."""
+    every = simulate(generate("1f1b", 4, 8), Costs(10_000_000, 20_000_000, 0), steps=3)
+    found = Explanation.of(every.slice(ranks=[0]))
+    said = {(one.role, one.key): sentence(one, "en") for one in found.findings}
+    assert "Of 4 devices, 3 left no trace" in said["verdict", "causes_partial"]
+    assert "Give the traces of all devices" in said["advice", "unexplained_partial"]
+    assert ("evidence", "no_wait") not in said
+    whole = {one.key for one in Explanation.of(every).findings}
+    assert not {"causes_partial", "unexplained_partial"} & whole
+
+
+def test_ranks_that_are_never_idle_are_not_told_of_another_schedule():
+    made = simulate(generate("1f1b", 1, 8), Costs(10_000_000, 20_000_000, 0), steps=2)
+    busy = Timeline(made.tasks.with_columns(stage=pl.lit(None, pl.Int32)), made.ranks, made.run)
+    assert [(one.role, one.key) for one in Explanation.of(busy).findings] == [
+        ("verdict", "never_idle")
+    ]

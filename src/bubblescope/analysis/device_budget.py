@@ -336,7 +336,7 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
         ),
         in_any=within if steps.height else overall,
         arrivals=over_steps(spent.arrivals, in_steps(table)),
-        undecided=undecided(overall, run),
+        undecided=undecided(overall, run, spent.details["detail"]),
     )
 
 

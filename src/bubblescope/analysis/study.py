@@ -118,6 +118,11 @@ def ledger_of(known: Study, timeline: Timeline) -> Ledger:
             "time to explain; if ranges of theirs are forwards or backwards (`bubblescope names` lists "
             "them), describe them with --names"
         )
+    if timeline.ranks.height == 1:
+        raise TimelineError(
+            "there is the trace of one rank only, and its steps share no clock, so it is unknown which "
+            "task waited for which; give the traces of all ranks"
+        )
     solved = timeline.run.clock is not None
     if solved or any(one.code == STEPS_DISAGREE for one in timeline.run.warnings):
         raise TimelineError(

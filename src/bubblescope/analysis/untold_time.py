@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from bubblescope.model.budget import Use
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from bubblescope.analysis.spending import Spending
     from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
@@ -75,17 +77,23 @@ _OPTIONS: Final[dict[str, dict[Use, dict[str | None, str]]]] = {
 }
 """What a user of each profiler can ask for, to know more, by the option (see `Contents.options`) that
 is on where it was asked for; None where no trace shows that."""
+_NVIDIAS: Final = frozenset({"enable_cuda_sync_events"})
+"""Options that other devices than NVIDIA's lack."""
+_OF_HIP: Final = "hip"
+"""What the names of calls of AMD's runtime begin with."""
 _NEEDS: Final = {"with_stack": "ProfilerActivity.CPU", "emit_nvtx": "nvtx"}
 """Options that record nothing without another."""
 
 
-def undecided(spending: Spending, run: Run) -> list[dict[str, Any]]:
+def undecided(spending: Spending, run: Run, called: pl.Series) -> list[dict[str, Any]]:
     """Return time of which the traces do not tell what it was spent on, and the options that would.
 
     Args:
         spending: What time was spent on.
         run: The run. What its traces show to have been on is not asked for.
+        called: Names of what hosts were in, by which AMD's devices are told from NVIDIA's.
     """
+    lacks = _NVIDIAS if called.str.starts_with(_OF_HIP).any() else frozenset[str]()
     times_ns = {Use.COMPUTE: spending.graphs_ns, **spending.idle}
     return [
         {
@@ -93,16 +101,16 @@ def undecided(spending: Spending, run: Run) -> list[dict[str, Any]]:
             "spent_ns": times_ns[use],
             "idle_ns": spending.idle.get(use),
             "why": why,
-            "options": _options(use, run),
+            "options": _options(use, run, lacks),
         }
         for use, why in _WHY.items()
         if times_ns.get(use)
     ]
 
 
-def _options(use: Use, run: Run) -> list[str]:
-    """Return what the user can ask for, to know more of a class of time."""
-    on = run.options
+def _options(use: Use, run: Run, lacks: frozenset[str]) -> list[str]:
+    """Return what the user can ask for, to know more of a class of time, but for what devices lack."""
+    on = run.options | lacks
     return [
         text
         for name in sorted({origin.format for origin in run.origins})

@@ -12,6 +12,7 @@ from bubblescope.analysis import words
 from bubblescope.analysis.device_words import bound
 from bubblescope.analysis.finding import Finding, row_of
 from bubblescope.analysis.why import Explanation
+from bubblescope.analysis.why.findings import OUTSIDE_ALONE
 from bubblescope.model.errors import TimelineError
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ _MOST: Final = 0.5
 """Share of the idle time beyond which that is most of it."""
 _SLOW_RANK: Final = "slow_rank"
 """The advice about a slow rank."""
+_OUTSIDE: Final = ("outside", OUTSIDE_ALONE)
+"""What is said of what ranks do beside the pipeline."""
 _INHERENT: Final = "inherent"
 """The advice where all idle time is the schedule's own."""
 
@@ -203,7 +206,7 @@ def _remedy(
         cause=values.get("cause"),
         saved_ns=max(0, values["saved_ns"]) if "saved_ns" in values else None,
         spent_ns=values.get(
-            "per_step_ns", values.get("mean_ns") if first.key == "outside" else None
+            "per_step_ns", values.get("mean_ns") if first.key in _OUTSIDE else None
         ),
         headline=words.sentence(Finding("headline", key, values), _LANGUAGE),
         evidence=_evidence(shown, hidden=values.get("saved_ns", 1) <= 0),

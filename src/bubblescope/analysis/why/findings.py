@@ -120,17 +120,13 @@ def findings(
     }
     causes = spoken_of(ledger, shares)
     waited_for = _waited_for(ledger)
-    rated = "" if rate is not None else "_unrated"
-    if not causes and not study.pipelined:
-        return [Finding("verdict", f"no_pipeline{rated}", common)]
-    if (
-        not causes and inherent < (1 - LEAST) * whole
-    ):  # what is not inherent is too little for advice
-        return [Finding("verdict", f"causes{rated}", common), *waited_for]
+    verdict = _verdict(study, common, whole, inherent, caused=bool(causes))
     if not causes:
-        verdict = Finding("verdict", f"inherent{rated}", common)
-        return [verdict, *(waited_for or [Finding("advice", "inherent", {})])]
-    said = [Finding("verdict", f"causes{rated}" if whole else "never_idle", common), *waited_for]
+        alone = verdict.key.startswith("inherent") and not waited_for
+        asked = [Finding("advice", "inherent", {})] if alone else []
+        told = [] if verdict.key.startswith("no_pipeline") else waited_for
+        return [verdict, *told, *asked]
+    said = [verdict, *waited_for]
     costs = {share.cause: share for share in shares.shares}
     for index, cause in enumerate(causes):
         saved = costs[cause].last_ns
@@ -154,8 +150,41 @@ def findings(
         if cause is Cause.VARIATION and is_one_step(timeline.run):
             said.append(Finding("evidence", "one_step", {}))
         advised = _advised(cause, shown, timeline, pipelined=study.pipelined)
+        if cause is Cause.UNEXPLAINED and _is_partial(study):
+            advised = "unexplained_partial"
         said.append(Finding("advice", advised, {}))
     return [*said, *_no_wait(study, inherent)]
+
+
+def _is_partial(study: Study) -> bool:
+    """Say whether devices of the pipeline left no trace: what others waited for there is not known."""
+    return study.recognition is not None and bool(study.recognition.missing_devices)
+
+
+def _verdict(
+    study: Study, common: dict[str, Any], whole: int, inherent: int, *, caused: bool
+) -> Finding:
+    """Return the first thing that is said of the idle time of a run.
+
+    Args:
+        study: What was worked out about it.
+        common: The values of the sentence.
+        whole: The idle time, in ns.
+        inherent: How much of it is inherent to the schedule.
+        caused: Whether any cause is worth speaking of.
+    """
+    rated = "" if common["rate_share"] is not None else "_unrated"
+    if not caused and not study.pipelined:
+        return Finding("verdict", f"no_pipeline{rated}", common)
+    if not whole:
+        return Finding("verdict", "never_idle", common)
+    if not caused and inherent >= (1 - LEAST) * whole:
+        return Finding("verdict", f"inherent{rated}", common)
+    known = study.recognition
+    if known is not None and known.missing_devices and not rated:
+        values = {"missing": len(known.missing_devices), "devices": known.devices}
+        return Finding("verdict", "causes_partial", {**common, **values})
+    return Finding("verdict", f"causes{rated}", common)
 
 
 def _advised(cause: Cause, shown: Finding, timeline: Timeline, *, pipelined: bool) -> str:
@@ -205,11 +234,14 @@ def outside(wall: WallClock) -> list[Finding]:
     for row in (does if does.height else own).head(_MOST).to_dicts():
         told = {"what": row["what"], "rank": row["rank"], "rank_ns": row["per_step_ns"]}
         told |= {"time_share": row["per_step_ns"] / whole, "mean_ns": row["mean_ns"]}
-        said.append(Finding("evidence", "outside", told))
+        said.append(Finding("evidence", "outside" if wall.ranks > 1 else OUTSIDE_ALONE, told))
         if row["what"] in _ADVISED:
             said.append(Finding("advice", _ADVISED[row["what"]], {}))
     return said
 
+
+OUTSIDE_ALONE: Final = "outside_alone"
+"""Key of the evidence of what a rank does beside the pipeline, where there is no other to compare."""
 
 _ADVISED: Final = {
     "data loading": "host_data",
@@ -224,7 +256,7 @@ _ADVISED: Final = {
 def _no_wait(study: Study, inherent_ns: int) -> list[Finding]:
     """Set what is inherent beside the rate of the same tasks replayed without waiting."""
     overall, found = study.bubbles.overall, study.recognition
-    if overall.no_wait is None or not overall.makespan_ns or found is None:
+    if overall.no_wait is None or not overall.makespan_ns or found is None or _is_partial(study):
         return []
     values = {
         "schedule": found.schedule,

@@ -104,6 +104,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Ranks are idle {rate_share} of the time: {inherent_share} of that is inherent to "
         "{schedule}, {other_share} is not."
     ),
+    ("verdict", "causes_partial"): (
+        "Ranks are idle {rate_share} of the time. Of {devices} devices, {missing} left no trace, so it "
+        "does not show how much of that is waiting for them, and how much is inherent to {schedule}."
+    ),
     ("verdict", "first"): (
         "The first cause is {cause}: {idle_share} of the idle time ({idle_ns} over all ranks). "
         "Without it a step would be {saved_ns} ({saved_share}) shorter."
@@ -277,6 +281,9 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "unexplained"): (
         "A trace with host times (launches, garbage collection, data loading) would show it."
     ),
+    ("advice", "unexplained_partial"): (
+        "Give the traces of all devices: what ranks waited for on others is not in these."
+    ),
     ("evidence", "clock"): (
         "Clocks of different hosts may be off by {error_ns}; ranks used {early} results before they "
         "had arrived, by up to {early_ns}."
@@ -308,6 +315,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("evidence", "outside"): (
         "Rank {rank} spends {rank_ns} a step ({time_share}) {what}; the mean of all ranks is {mean_ns}."
     ),
+    ("evidence", "outside_alone"): "Rank {rank} spends {rank_ns} a step ({time_share}) {what}.",
     ("advice", "checkpoint"): (
         "Write checkpoints in the background (torch.distributed.checkpoint.async_save), or less often."
     ),
@@ -350,9 +358,11 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "code"): "Keep other code off the critical path.",
     ("headline", "sync_alone"): "Shorten the optimizer.",
     ("headline", "sync"): "Overlap the collectives.",
+    ("headline", "unexplained_partial"): "Give the traces of all devices.",
     ("headline", "unexplained"): "Record more, to know what this is.",
     ("headline", "clock"): "Synchronise the clocks.",
     ("headline", "clock_solved"): "Synchronise the clocks.",
+    ("headline", "outside_alone"): "Look at what rank {rank} does beside the pipeline.",
     ("headline", "outside"): "Look at what rank {rank} does beside the pipeline.",
     ("headline", "host_data"): "Load data in the background.",
     ("headline", "checkpoint"): "Write checkpoints in the background.",
