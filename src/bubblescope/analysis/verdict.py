@@ -182,7 +182,7 @@ def _of(told: list[Finding], place: _Place) -> list[Remedy]:
         return [
             _remedy(place, outside, advice)
             for outside, advice in pairwise([*rest, None])
-            if outside is not None and outside.key == "outside"
+            if outside is not None and outside.key in _OUTSIDE
         ]
     if not advised or not first.values:
         return []
