@@ -264,3 +264,31 @@ def test_replaying_gives_back_the_measured_steps():
     again = found.replay()
     assert (again.start_ns == found.as_measured.start_ns).all()
     assert (again.gap_ns == found.as_measured.gap_ns).all()
+
+
+def alone_on(timed: str, late_ns: int = 0) -> dict[Cause, int]:
+    """Return the causes of the idle time of the first of four ranks alone, its second forward late."""
+    made = simulate(generate("1f1b", 4, 8), Costs(1000, 2000, 0), steps=2)
+    alone = made.slice(ranks=[0])
+    late = pl.when((pl.col("microbatch") >= 1) | (pl.col("kind") == "backward")).then(late_ns)
+    tasks = alone.tasks.with_columns(
+        *(pl.col(name) + late.otherwise(0) for name in ("start_ns", "end_ns")),
+    ).with_columns(host_start_ns=pl.col("start_ns") - 1)
+    ranks = alone.ranks.with_columns(timed=pl.lit(timed))
+    found = ledger(run := Timeline(tasks, ranks, alone.run), recognise(run))
+    assert found is not None
+    return {
+        Cause(row["cause"]): row["idle_ns"] for row in found.totals().to_dicts() if row["idle_ns"]
+    }
+
+
+@pytest.mark.parametrize("timed", ["host", "device"])
+def test_a_host_is_not_blamed_while_its_task_may_have_waited_for_a_stage_without_a_trace(timed):
+    """Where one rank alone left a trace, nothing tells when the others' gradients were there."""
+    idle_ns = 2 * 3 * (1000 + 2000)
+    waiting = alone_on(timed)
+    assert set(waiting) == {Cause.UNEXPLAINED}
+    assert waiting[Cause.UNEXPLAINED] >= idle_ns
+    # Its second forward needs nobody: that was the host.
+    blamed = {"host": Cause.CODE, "device": Cause.LAUNCH}[timed]
+    assert alone_on(timed, late_ns=700) == {**waiting, blamed: 2 * 700}

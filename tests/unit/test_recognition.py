@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -453,3 +454,21 @@ def test_real_runs_are_recognised(path):
     assert set(found.equals) <= {"zb-1p"}  # for these times, ZB-H1
     ideal = Report.of(timeline).bubbles.overall
     assert ideal.excess is None or 0 <= ideal.excess < 0.15
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_one_rank_of_1f1b_is_not_surely_that_of_another_schedule_with_fewer_devices(rank):
+    """Device 1 of 4 warms up in 1F1B as device 1 of 3 does in eager 1F1B."""
+    alone = [other for other in range(4) if other != rank]
+    found = recognise(without(played(generate("1f1b", 4, 8)), *alone))
+    assert (found.schedule, found.devices) == ("1f1b", 4)
+    others = dict(zip(found.equals, found.equal_devices, strict=True))
+    assert others == {1: {"eager-1f1b": 3}, 3: {"eager-1f1b": 4}}.get(rank, {})
+
+
+def test_what_a_run_says_of_itself_decides_which_schedule_one_rank_followed():
+    alone = without(played(generate("eager-1f1b", 3, 8)), 0, 2)
+    declared = msgspec.structs.replace(alone.run, schedule="eager-1f1b")
+    found = recognise(Timeline(alone.tasks, alone.ranks, declared))
+    assert (found.schedule, found.devices) == ("eager-1f1b", 3)
+    assert (found.equals, found.equal_devices) == (("1f1b",), (4,))

@@ -40,7 +40,7 @@ MEANINGS: Final = {
     Cause.SEND: "a rank was sending, or waited until another took what it sent",
     Cause.CODE: "code of the job outside of its tasks ran before a task could",
     Cause.SYNC: "collectives and the optimizer",
-    Cause.UNEXPLAINED: "a task could have run and did not; the trace does not say why",
+    Cause.UNEXPLAINED: "a task began late, and the traces do not say why",
     Cause.CLOCK: "within what clocks of different hosts may be off",
 }
 """One line for each cause, to be printed beside it."""

@@ -114,7 +114,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         between = rounds(timeline).between
         between = between.filter(pl.col("step").is_in(run.steps, nulls_equal=True))
         waits = closed_stretches(rank_waits(timeline), timeline)
-        pauses, later = _lags(run, shorter, waits)
+        pauses, later = _lags(run, shorter, waits, _fed_unseen(run, shorter, recognition))
         planned = _planned(run, recognition)
         made = {
             Cause.ORDER: planned is not None,
@@ -451,8 +451,42 @@ def _soonest(run: MeasuredRun, one: Ints, other: Ints) -> Ints:
     return far
 
 
+def _fed_unseen(run: MeasuredRun, timeline: Timeline, recognition: Recognition | None) -> Mask:
+    """Return which tasks need a result of a stage that left no trace.
+
+    Args:
+        run: The run, of n tasks.
+        timeline: Its tasks.
+        recognition: Its schedule, which tells how many stages there are.
+
+    Returns:
+        n long.
+    """
+    plan = None if recognition is None else recognition.plan
+    seen = pl.concat(
+        [timeline.tasks[name].unique() for name in ("stage", "pair_stage")]
+    ).drop_nulls()
+    count = 1 + max(int(seen.max() or 0), 0 if plan is None else plan.stages - 1)  # type: ignore[arg-type]
+    there = np.zeros(count + 2, bool)  # from one before the first to one after the last
+    there[[0, -1]] = True
+    there[seen.to_numpy() + 1] = True
+    forward, backward = (np.isin(run.kind, kinds) for kinds in (_FORWARDS, _BACKWARDS))
+    before, after = there[run.stage], there[run.stage + 2]
+    found: Mask = (run.stage >= 0) & ((forward & ~before) | (backward & ~after))
+    return found
+
+
+_FORWARDS, _BACKWARDS = (
+    [list(Kind).index(kind) for kind in kinds]
+    for kinds in (
+        (Kind.FORWARD, Kind.FORWARD_BACKWARD),
+        (Kind.BACKWARD, Kind.BACKWARD_INPUT),
+    )
+)
+
+
 def _lags(
-    run: MeasuredRun, timeline: Timeline, waits: pl.DataFrame
+    run: MeasuredRun, timeline: Timeline, waits: pl.DataFrame, unseen: Mask
 ) -> tuple[dict[str, int], dict[Cause, Ints]]:
     """Take apart how late tasks started, by what their rank was doing meanwhile.
 
@@ -460,6 +494,8 @@ def _lags(
         run: The run.
         timeline: Its tasks, and all else that its ranks were in.
         waits: When its hosts waited for other ranks, as `rank_waits`, without the time between rounds.
+        unseen: Which tasks need a result of which it is not known when it was there: a host that seems
+            late may have waited for it.
 
     Returns:
         How long hosts paused in all, by what they did, and how late tasks started by each cause that
@@ -506,9 +542,9 @@ def _lags(
         Cause.PAUSE: paused,
         Cause.SYNC: synced,
         Cause.TRANSFER: awaited,
-        Cause.LAUNCH: np.where(launched_late & ~hosted, left, 0),
+        Cause.LAUNCH: np.where(launched_late & ~hosted & ~unseen, left, 0),
         Cause.SEND: held_up,
-        Cause.CODE: np.where(hosted, left, 0),
-        Cause.UNEXPLAINED: np.where(launched_late | hosted, 0, left),
+        Cause.CODE: np.where(hosted & ~unseen, left, 0),
+        Cause.UNEXPLAINED: np.where((launched_late | hosted) & ~unseen, 0, left),
     }
     return pauses, {cause: late for cause, late in later.items() if late.any()}

@@ -68,6 +68,12 @@ _FORMS: Final[dict[str, list[tuple[str, str, Callable[..., Plan]]]]] = {
     "mirrored": [_form("dualpipe"), _form("chimera")],
 }
 """The schedules of each placement, likelier ones first: where order cannot tell, these win."""
+_TURNS: Final = {
+    name: place
+    for place, name in enumerate(
+        dict.fromkeys(name for forms in _FORMS.values() for name, *_ in forms)
+    )
+}
 
 
 GIVEN: Final = "as given"
@@ -96,6 +102,11 @@ class Candidate(NamedTuple):
     def given(cls, plan: Plan, variant: str) -> Candidate:
         """Return the candidate that is this plan."""
         return cls(plan.name, variant, lambda _count: plan)
+
+
+def turn(name: str, variant: str) -> int:
+    """Return in which turn a schedule is believed where order cannot tell: the user's own first."""
+    return -1 if variant == GIVEN else _TURNS.get(name, len(_TURNS))
 
 
 def known(shape: Shape, also: Sequence[Plan]) -> list[Candidate]:

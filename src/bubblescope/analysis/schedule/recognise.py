@@ -28,6 +28,7 @@ from bubblescope.analysis.schedule.candidates import (
     measured_times,
     own_order,
     searched,
+    turn,
 )
 from bubblescope.analysis.schedule.observe import (
     BACKWARD,
@@ -126,6 +127,7 @@ class Recognition(msgspec.Struct, frozen=True):
             all stages, which is no pipeline.
         variant: What tells it from the form in `SCHEDULES`; empty if nothing does.
         equals: Other schedules of which the run can tell no difference.
+        equal_devices: How many devices each of them has: others where not all devices were observed.
         placement: "linear", "looped", "zigzag" (a V), or "mirrored" (two opposite pipelines).
         devices, microbatches, chunks: p, m and v.
         rounds: How often a step runs the schedule, each time for m micro-batches; more than once where
@@ -155,6 +157,7 @@ class Recognition(msgspec.Struct, frozen=True):
     schedule: str | None
     variant: str
     equals: tuple[str, ...]
+    equal_devices: tuple[int, ...]
     placement: str
     devices: int
     microbatches: int
@@ -235,13 +238,22 @@ class _Best(msgspec.Struct, frozen=True):
         """Departures; what is missing counts half, for it may just have been lost."""
         return self.departures + self.fit.missing / 2
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing departs, and all devices were observed.
+
+        Where some were not, another schedule of more devices may look the same on the others.
+        """
+        seen = {*self.fit.seats.device.values()}
+        return not self.departures and len(seen) == self.fit.shape.devices
+
 
 class Choice(msgspec.Struct, frozen=True):
     """The plan that some steps fit best.
 
     Attributes:
         name, variant, plan, shape, seats: Of the plan, and how the ranks take its devices.
-        equals: Other schedules that fit as well.
+        equals: Other schedules that fit as well, and how many devices they have.
         odds: Probability of this schedule and its equals among all that were tried.
         order: As of `Recognition`.
         steps: How many steps it was chosen by.
@@ -252,7 +264,7 @@ class Choice(msgspec.Struct, frozen=True):
     plan: Plan
     shape: Shape
     seats: Coordinates
-    equals: tuple[str, ...]
+    equals: dict[str, int]
     odds: float
     order: dict[int, str]
     steps: int
@@ -365,7 +377,8 @@ def followed(
     return Recognition(
         schedule=choice.name if known else None,
         variant=choice.variant if known else "",
-        equals=choice.equals if known else (),
+        equals=(*choice.equals,) if known else (),
+        equal_devices=(*choice.equals.values(),) if known else (),
         placement=shape.name,
         devices=shape.devices,
         microbatches=observed.microbatches // plan.rounds,
@@ -431,7 +444,7 @@ def choose(
     tried: list[_Best] = []
     looked_at = []
     for shape in shapes(observed):
-        if any(not best.departures for best in tried):
+        if any(best.is_whole for best in tried):
             break  # a device more would need a reason
         seats = coordinates(observed, shape, order)
         looked_at.append((shape, seats))
@@ -439,9 +452,10 @@ def choose(
         if rounds > 1:
             repeated = [one.in_rounds(rounds) for one in candidates]
             count = observed.microbatches
-            tried += _exact(observed, _likely(observed, shape, seats, repeated, count))
-            if any(not best.departures for best in tried):
-                break
+            found = _exact(observed, _likely(observed, shape, seats, repeated, count))
+            tried += found
+            if any(not best.departures for best in found):
+                continue
         tried += _tried(observed, shape, seats, candidates)
     if not tried:
         return None
@@ -496,14 +510,15 @@ def _searched(
     known schedules fit.
     """
     found: list[_Best] = []
-    settled = any(not best.departures for best in tried)
-    if settled and seen[-1][0].devices * observed.microbatches > _SMALL:
+    fit = [best.fit.shape for best in tried if not best.departures]
+    settled = [one for one in seen if one[0] in fit][:1]
+    if settled and settled[0][0].devices * observed.microbatches > _SMALL:
         return found
     times = measured_times(timeline)
     # An order that is read from the run must explain more than the slips of any run. What the search
     # finds is but a guess at the plan: several departures from it say that it was another.
     unknown = _least(tried) > _SLIP * len(observed.work) + _FEW
-    for shape, seats in seen[-1:] if settled else seen:
+    for shape, seats in settled or seen:
         found += _tried(observed, shape, seats, searched(shape, times), _UNLIKE)
         if unknown and _least(found) > _FEW:
             order = own_order(observed, shape, seats, times)
@@ -645,12 +660,14 @@ def _longest_increasing(values: Sequence[int]) -> list[bool]:
 
 def _chosen(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> Choice:
     least = _least(tried)
-    equals = [best for best in tried if best.cost == least]
+    equals = [best.fit for best in tried if best.cost == least]
+    equals.sort(key=lambda fit: turn(fit.name, fit.variant))
     # Where order cannot tell, believe what the run says of itself.
     declared = timeline.run.schedule or ""
-    names = dict.fromkeys(best.fit.name for best in equals)
+    names = dict.fromkeys(fit.name for fit in equals)
     said = meant(declared, names) or _begun(declared, names)
-    fit = next((best for best in equals if best.fit.name == said), equals[0]).fit
+    fit = next((fit for fit in equals if fit.name == said), equals[0])
+    others = {one.name: one.shape.devices for one in reversed(equals) if one.name != fit.name}
     weights = [_SLIP ** (best.cost - least) for best in tried]
     sure = sum(weight for best, weight in zip(tried, weights, strict=True) if best.cost == least)
     return Choice(
@@ -659,7 +676,7 @@ def _chosen(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> C
         plan=fit.plan,
         shape=fit.shape,
         seats=fit.seats,
-        equals=tuple(name for name in names if name != fit.name),
+        equals={name: others[name] for name in names if name in others},
         odds=sure / sum(weights),
         order=_orders(observed, fit.seats, fit.shape),
         steps=len(np.unique(observed.step)),

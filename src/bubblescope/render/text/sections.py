@@ -35,7 +35,11 @@ def what_schedule(found: Recognition) -> Text:
             given = found.variant == GIVEN
             said.append(f" ({GIVEN})" if given else f" (variant: {found.variant})")
         if found.equals:
-            said.append(f" (or {' or '.join(found.equals)}: the same order here)")
+            others = [
+                name if devices == found.devices else f"{name} on {units.count(devices, 'device')}"
+                for name, devices in zip(found.equals, found.equal_devices, strict=True)
+            ]
+            said.append(f" (or {' or '.join(others)}: the same order here)")
         said.append(", ")
     backward = "split backward" if found.splits_backward else "whole backward"
     parts = [
