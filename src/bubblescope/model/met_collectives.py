@@ -36,6 +36,8 @@ _SURER: Final = 4
 """How many times as close as were they taken for any others, those of recordings apart have to end."""
 _NEARBY: Final = 64
 """By how many collectives recordings are looked at to begin or end apart, where clocks differ."""
+_LOOKED_AT: Final = 4096
+"""How many are looked at to tell which these are: of long recordings that would take minutes."""
 _TOGETHER: Final = 0.75
 """Share that must end together: of an all-to-all with little for some ranks, these may end early."""
 _CLOSER: Final = 10
@@ -251,7 +253,8 @@ def _ahead_on_other_clocks(most: Kernels, own: Kernels) -> int | None:
         both = min(len(other.end_ns), len(mine.end_ns))
         if both < least:
             continue
-        other, mine = other.of(slice(both)), mine.of(slice(both))
+        some = slice(min(both, _LOOKED_AT))
+        other, mine = other.of(some), mine.of(some)
         if (other.sort == mine.sort).mean() >= _POSSIBLE:
             apart = mine.end_ns - other.end_ns
             vary[by] = float(np.median(np.abs(apart - np.median(apart))))

@@ -59,9 +59,8 @@ def replica_of(rank: int, groups: Sequence[Membership]) -> int:
             ranks = _largest(groups, role)
             if ranks is not None and len(ranks) > 1:
                 shared.append((abs(ranks[1] - ranks[0]), len(ranks)))
-    for stride, count in sorted(
-        shared, reverse=True
-    ):  # so the strides that follow stay what they are
+    # The widest first, so that the strides that follow stay what they are.
+    for stride, count in sorted(shared, reverse=True):
         rank = rank % stride + rank // (stride * count) * stride
     return rank
 
