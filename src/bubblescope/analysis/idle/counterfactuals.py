@@ -466,13 +466,11 @@ def _fed_unseen(run: MeasuredRun, timeline: Timeline, recognition: Recognition |
     seen = pl.concat(
         [timeline.tasks[name].unique() for name in ("stage", "pair_stage")]
     ).drop_nulls()
-    count = 1 + max(int(seen.max() or 0), 0 if plan is None else plan.stages - 1)  # type: ignore[arg-type]
-    there = np.zeros(count + 2, bool)  # from one before the first to one after the last
-    there[[0, -1]] = True
-    there[seen.to_numpy() + 1] = True
+    last = max(int(seen.max() or 0), 0 if plan is None else plan.stages - 1)  # type: ignore[arg-type]
+    ends = np.append(seen.to_numpy(), [-1, last + 1])
     forward, backward = (np.isin(run.kind, kinds) for kinds in (_FORWARDS, _BACKWARDS))
-    before, after = there[run.stage], there[run.stage + 2]
-    found: Mask = (run.stage >= 0) & ((forward & ~before) | (backward & ~after))
+    fed = np.where(backward, run.stage + 1, run.stage - 1)
+    found: Mask = (run.stage >= 0) & (forward | backward) & ~np.isin(fed, ends)
     return found
 
 
