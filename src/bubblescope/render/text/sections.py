@@ -36,7 +36,9 @@ def what_schedule(found: Recognition) -> Text:
             said.append(f" ({GIVEN})" if given else f" (variant: {found.variant})")
         if found.equals:
             others = [
-                name if devices == found.devices else f"{name} on {units.count(devices, 'device')}"
+                name
+                if devices == found.devices
+                else f"{name} if there are {units.count(devices, 'device')}"
                 for name, devices in zip(found.equals, found.equal_devices, strict=True)
             ]
             said.append(f" (or {' or '.join(others)}: the same order here)")
