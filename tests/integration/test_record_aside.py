@@ -18,7 +18,7 @@ from bubblescope.record.hooks import INTEGRATIONS
 from bubblescope.record.integrations import torch_aside
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
-from bubblescope.record.timers.timer import CpuTimer, Timer
+from ticking import Ticks
 
 SLOW_NS, QUICK_NS = 2_000_000, 20_000
 
@@ -182,24 +182,6 @@ def test_batches_that_a_framework_moves_are_recorded(job, name):
     assert (what, lane) == ("copy to device", "host")
     assert length_ns == SLOW_NS
     assert moved == [[1, "far"], [1, "here"]]
-
-
-class Ticks(Timer):
-    """A clock of a device, whose marks are 10, 20, 30, ..."""
-
-    name = "ticks"
-
-    def __init__(self):
-        self.now = 0
-
-    def anchor(self):
-        pass
-
-    def mark(self):
-        self.now += 10
-        return self.now
-
-    resolve = CpuTimer.resolve
 
 
 def test_what_only_its_end_shows_to_be_a_task_is_timed_on_the_host(tmp_path, monkeypatch):

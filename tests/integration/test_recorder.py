@@ -22,34 +22,17 @@ from hypothesis import strategies as st
 
 from bubblescope import Lane, RecorderError, sources
 from bubblescope.model.kinds import LANE_OF, Kind
-from bubblescope.record import CpuTimer, CudaTimer, Recorder, Timer, recorder, session
+from bubblescope.record import CudaTimer, Recorder, recorder, session
 from bubblescope.record.settings import Settings
 from bubblescope.recording import file as sink
 from full import examples
+from ticking import Ticks
 
 COUNT = st.none() | st.integers(0, 30_000)
 
 
 def read(folder):
     return sources.load(folder).tasks
-
-
-class Ticks(Timer):
-    """A timer whose marks are 10, 20, 30, ..."""
-
-    name = "ticks"
-
-    def __init__(self):
-        self.now = 0
-
-    def anchor(self):
-        pass
-
-    def mark(self):
-        self.now += 10
-        return self.now
-
-    resolve = CpuTimer.resolve
 
 
 @settings(max_examples=examples(25), deadline=None)

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.kinds import Lane
-from bubblescope.model.ordering import numbered_rows, stretches
+from bubblescope.model.ordering import a_row_of_each, numbered_rows, stretches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,8 +69,7 @@ def extremes(
         columns |= {name: (how, _of_stretches(how, of, begins)) for name, of in wanted.items()}
     number, count = numbered_rows(rows)
     if count < len(number):
-        some = np.empty(count, np.int64)
-        some[number] = np.arange(len(number))
+        some = a_row_of_each(number, count)
         rows = rows[some]
         columns = {
             name: (how, _of_numbers(how, of, number, some)) for name, (how, of) in columns.items()

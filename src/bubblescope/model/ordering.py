@@ -99,11 +99,7 @@ def distinct(frame: pl.DataFrame, *by: str) -> pl.DataFrame:
     """
     rows = frame[list(by)][stretches(frame, *by)]
     number, count = numbered_rows(rows)
-    if count == len(number):
-        return rows
-    first = np.empty(count, np.int64)
-    first[number] = np.arange(len(number))
-    return rows[first]
+    return rows if count == len(number) else rows[a_row_of_each(number, count)]
 
 
 def order_of_runs(key: Ints) -> Ints:
@@ -128,7 +124,20 @@ def numbered_rows(frame: pl.DataFrame) -> tuple[Ints, int]:
         n numbers, and how many different ones there are.
     """
     apart = [values.astype(np.int64) for values in _telling_apart(frame, frame.columns)]
-    return numbered(*apart, np.zeros(frame.height, np.int64))
+    # Where no column has a value, all rows are alike.
+    return numbered(*(apart or [np.zeros(frame.height, np.int64)]))
+
+
+def a_row_of_each(number: Ints, count: int) -> Ints:
+    """Return for each of so many numbers the place of one of the rows that have it.
+
+    Args:
+        number: Of each row, as `numbered` returns it.
+        count: How many different ones there are.
+    """
+    row = np.empty(count, np.int64)
+    row[number] = np.arange(len(number))
+    return row
 
 
 def counted(numbers: Ints) -> tuple[Ints, Ints]:
