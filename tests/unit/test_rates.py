@@ -162,3 +162,13 @@ def test_what_a_run_without_a_common_clock_would_idle_is_unknown():
     apart = Timeline(run.tasks, run.ranks, replace(run.run, common_clock=False))
     assert makespan_rates(apart, apart) == {0: None}
     assert makespan_rates(run, run) == {0: pytest.approx(0.2)}
+
+
+def test_what_would_idle_is_of_the_steps_that_all_ranks_have():
+    run = timeline(
+        *((0, 0, "forward", 0, 4), (0, 0, "backward", 6, 10)),
+        *((1, 0, "forward", 2, 4), (1, 0, "backward", 4, 6)),
+        *((0, 1, "forward", 100, 104), (0, 1, "backward", 110, 114)),
+    )
+    of_ranks = {rank: rates.makespan for rank, rates in bubble_rates(run).per_rank.items()}
+    assert makespan_rates(run, run) == of_ranks == {0: pytest.approx(0.2), 1: pytest.approx(0.6)}
