@@ -17,7 +17,7 @@ from recorded_jobs import JOBS, run
 needs("torch")
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-NAMES = ("1F1B, a bad batch that rank 0 catches",)
+NAMES = ("1F1B, a bad batch that rank 0 catches", "DDP, forwards that rank 1 runs again")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -27,7 +27,7 @@ SCRIPTS: Final = Path(__file__).parent / "stamped_jobs"
 PASSES: Final = ("forward", "backward", "backward_input", "backward_weight")
 CALL: Final = "call"
 """A stamp around a framework's own function, of no micro-batch: the job does not know of which."""
-BESIDE: Final = ("evaluation", "checkpoint", "gradient clipping")
+BESIDE: Final = ("evaluation", "checkpoint", "gradient clipping", "forward without backward")
 """What is recorded by a name: it is of a step, and of no micro-batch."""
 
 
@@ -117,6 +117,10 @@ JOBS: Final = (
     Job("mp.spawn, DDP", "loops.py --wrap ddp --spawn 2", 0),
     Job("DDP", "loops.py --wrap ddp"),
     Job("DDP, accumulation, evaluation", "loops.py --wrap ddp --accumulate 3 --no-sync --evaluate"),
+    Job(
+        "DDP, forwards that rank 1 runs again",
+        "loops.py --wrap ddp --accumulate 3 --no-sync --again",
+    ),
     Job("DDP, compiled", "loops.py --wrap ddp --compile"),
     Job("DDP, activations recomputed", "loops.py --wrap ddp --recompute plain"),
     Job("DDP, fails and is started again", "loops.py --wrap ddp --fail 2", restarts=1),

@@ -142,6 +142,58 @@ def test_ranks_that_had_to_guess_stand_where_they_receive(tmp_path, guessed, bef
     assert forwards["stage"].to_list() == [stage for stage, _ in found]
 
 
+USUAL = "F0 B0 F1 B1"
+TRIED = "F0 F1 B1 F2 B2"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "of_rank_1"),
+    [
+        # Once on one rank; in every step of it; the last micro-batch; and what one rank shows alone.
+        ([[USUAL] * 2, [USUAL, TRIED]], [USUAL, "- F0 B0 F1 B1"]),
+        ([[USUAL] * 2, [TRIED, TRIED]], ["- F0 B0 F1 B1"] * 2),
+        ([[USUAL] * 2, [USUAL, "F0 B0 F1 F2 B2"]], [USUAL, "F0 B0 - F1 B1"]),
+        ([[], [USUAL, TRIED]], [USUAL, "- F0 B0 F1 B1"]),
+        # Two in a row, and a schedule in which backwards come late.
+        ([[USUAL] * 2, [USUAL, "F0 F1 F2 F3 B2 B3"]], [USUAL, "- - F0 F1 B0 B1"]),
+        # A generator whose result a discriminator judges; a job that was killed; rounds of all sizes.
+        ([[TRIED] * 2, [TRIED] * 2], [TRIED] * 2),
+        ([[USUAL] * 2, [USUAL, "F0 B0 F1"]], [USUAL, "F0 B0 F1"]),
+        ([["F0 B0", USUAL], ["F0 B0 F1 B1 F2 B2", TRIED]], ["F0 B0 F1 B1 F2 B2", TRIED]),
+    ],
+)  # fmt: skip
+def test_forwards_whose_results_a_loop_did_not_use_are_no_micro_batches(tmp_path, ranks, of_rank_1):
+    def recorded(folder, by):
+        for rank, steps in enumerate(ranks):
+            with Recorder(folder, rank=rank, stages=[0], recorded_by=by) as job:
+                for step in steps:
+                    with job.step():
+                        for one in step.split():
+                            kind = {"F": "forward", "B": "backward"}[one[0]]
+                            with job.task(kind, stage=0, microbatch=int(one[1])):
+                                pass
+        timeline = sources.load(folder)
+        tasks = timeline.tasks.filter(rank=1).sort("start_ns", "end_ns")
+        shown = [
+            f"{row['kind'][0].upper()}{row['microbatch']}" if row["kind"] != "other" else "-"
+            for row in tasks.iter_rows(named=True)
+        ]
+        lengths = [len(step.split()) for step in ranks[1]]
+        return timeline, [" ".join(shown[: lengths[0]]), " ".join(shown[lengths[0] :])]
+
+    timeline, found = recorded(tmp_path / "loop", "loop")
+    assert found == of_rank_1
+    said = [notice for notice in timeline.run.warnings if notice.code == "unused-forwards"]
+    count = " ".join(of_rank_1).count("-")
+    assert [notice.lost for notice in said] == ([count] if count else [])
+    assert all(f"rank 1 ran {count} forward" in notice.message for notice in said)
+    named = timeline.tasks.filter(kind="other")
+    assert set(named["name"]) <= {"forward without backward"}
+    assert named["step"].null_count() == 0
+    # What a framework's schedule says itself is not doubted.
+    assert recorded(tmp_path / "said", "torch")[1] == ranks[1]
+
+
 def test_a_ranks_stages_are_those_of_its_tasks_where_it_did_not_know_them_as_it_began(tmp_path):
     """As in a loop of a job's own with several models on each rank."""
     for rank in range(2):

@@ -26,6 +26,7 @@ from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.pipeline_order import places
 from bubblescope.sources.rank_grid import groups_of_grid
+from bubblescope.sources.unused_forwards import Unused, without_unused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,9 +168,13 @@ def _together(parts: Sequence[_Part]) -> Timeline:
     parts = _placed(parts)
     tasks = pl.concat([part.tasks for part in parts], how="diagonal")
     ranks = pl.DataFrame([part.rank for part in parts], schema=RANK_SCHEMA)
+    unused = Unused(tasks, {})
+    if all(_is_loop(part) for part in parts):
+        unused = without_unused(tasks)
     try:
-        run = joined([part.run for part in parts], len(parts)).warned(*_outlasted(parts))
-        return Timeline(tasks, ranks, run)
+        run = joined([part.run for part in parts], len(parts))
+        run = run.warned(*_outlasted(parts), *unused.notices())
+        return Timeline(unused.tasks, ranks, run)
     except TimelineError as error:
         if len(parts) == 1:
             raise SourceError(parts[0].path, f"is damaged ({error})") from None
@@ -185,7 +190,7 @@ def _placed(parts: Sequence[_Part]) -> Sequence[_Part]:
     before: dict[int, set[int]] = {}
     for part in parts:
         rank, stages = part.rank["rank"], part.rank["stages"]
-        guessed = part.run.origins[0].recorded_by == LOOP and part.rank["pp"] is None
+        guessed = _is_loop(part) and part.rank["pp"] is None
         if not guessed or rank in before or len(stages or ()) != 1:
             return parts
         received = part.tasks.filter(pl.col("kind") == Kind.RECV_FORWARD.value)["peer"]
@@ -205,6 +210,10 @@ def _placed(parts: Sequence[_Part]) -> Sequence[_Part]:
         rank = part.rank | {"stages": [stage], "dp": replica}
         moved.append(msgspec.structs.replace(part, tasks=tasks, rank=rank))
     return moved
+
+
+def _is_loop(part: _Part) -> bool:
+    return part.run.origins[0].recorded_by == LOOP
 
 
 def _groups(recordings: list[_Recording], ranks: pl.DataFrame) -> pl.DataFrame:

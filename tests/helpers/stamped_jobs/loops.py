@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from stamps import (
@@ -30,6 +30,9 @@ from stamps import (
 from torch import distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
@@ -39,6 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--recompute", choices=["reentrant", "plain"])
     for flag in ("no-sync", "evaluate", "compile", "scaler", "bad", "pipeline", "save", "closure"):
         parser.add_argument(f"--{flag}", action="store_true")
+    parser.add_argument("--again", action="store_true", help="rank 1 runs some forwards twice")
     parser.add_argument("--in-place", action="store_true", help="compile by the model's own method")
     parser.add_argument("--workers", choices=["fork", "spawn"])
     parser.add_argument("--spawn", type=int, help="start so many processes by mp.spawn")
@@ -153,8 +157,7 @@ class Loop:
             if asked.closure:
                 self.optimizer.step(lambda: self._pass(next(data), last=True))
             else:
-                for i in range(asked.accumulate):
-                    self._pass(next(data), last=i == asked.accumulate - 1)
+                self._accumulate(step, data)
                 self._update()
             if asked.evaluate:
                 self._evaluate(step)
@@ -171,6 +174,13 @@ class Loop:
             stamps.loss(found["stats"]["unique_graphs"])
             stamps.loss(sum(found["graph_break"].values()))
         stamps.results(self.model)
+
+    def _accumulate(self, step: int, data: Iterator[torch.Tensor]) -> None:
+        for i in range(self.asked.accumulate):
+            batch = next(data)
+            if self.asked.again and self.rank and step % 2 and i == 1:
+                self._try(batch, step)
+            self._pass(batch, last=i == self.asked.accumulate - 1)
 
     def _pass(self, batch: torch.Tensor, *, last: bool) -> torch.Tensor:
         """Run a micro-batch forwards and backwards."""
@@ -200,6 +210,11 @@ class Loop:
             stamps.add("backward", start, now(), number, stage=0)
             assert stamps.last_backward in {-1, number}
         return loss
+
+    def _try(self, batch: torch.Tensor, step: int) -> None:
+        """Run a micro-batch forwards, and leave it at that."""
+        with self.stamps.around("forward without backward", step=step), self.model.no_sync():
+            self.model(batch)
 
     def _update(self) -> None:
         if self.engine is not None:

@@ -191,16 +191,27 @@ def _advised(cause: Cause, shown: Finding, timeline: Timeline, *, pipelined: boo
     """Return the key of the advice about a cause, given what shows it."""
     if cause is Cause.SLOW_RANK:
         return shown.key
-    if cause is Cause.VARIATION and timeline.tasks["microbatch"].max() == 0:
-        return "variation_of_steps"
-    if cause is Cause.VARIATION and not pipelined:
-        return "variation_alone"
+    if cause is Cause.VARIATION:
+        of_steps = timeline.tasks["microbatch"].max() == 0
+        return "variation_of_steps" if of_steps else "variation" if pipelined else "variation_alone"
     if cause is Cause.SYNC and timeline.ranks.height == 1:
         return "sync_alone"
+    if cause is Cause.PAUSE:
+        return _PAUSES_ADVISED.get(shown.values["pause"], "pause")
     clock = timeline.run.clock
     if cause is Cause.CLOCK and clock is not None and clock.method == "solved":
         return "clock_solved"
     return cause.name.lower()
+
+
+_PAUSES_ADVISED: Final = {
+    Kind.DATA.value: "host_data",
+    Kind.GC.value: "pause_gc",
+    "checkpoint": "checkpoint",
+    "evaluation": "evaluation",
+    "forward without backward": "unused_forward",
+}
+"""What hosts pause for, and the advice about it."""
 
 
 def outside(wall: WallClock) -> list[Finding]:
@@ -247,6 +258,7 @@ _ADVISED: Final = {
     "data loading": "host_data",
     "checkpoint": "checkpoint",
     "evaluation": "evaluation",
+    "forward without backward": "unused_forward",
     "in no task": "no_task",
     "receiving": "receiving",
 }

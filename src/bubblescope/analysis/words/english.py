@@ -232,8 +232,14 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{rank_ns} on rank {rank}, the longest before {task}: {longest_ns}."
     ),
     ("advice", "pause"): (
-        "Collect garbage at the same step on all ranks (gc.disable, gc.collect every so many "
-        "steps), load data and write checkpoints in the background."
+        "Let it run in the background, less often, or at the same time on all ranks."
+    ),
+    ("advice", "pause_gc"): (
+        "Collect garbage at the same step on all ranks (gc.disable, gc.collect every so many steps)."
+    ),
+    ("advice", "unused_forward"): (
+        "Look at why the job runs forwards that it does not use: it may try batches again, or leave "
+        "out their backwards."
     ),
     ("evidence", "launch"): (
         "The host launched {count} tasks after they could have run, {late_ns} in all; {rank_ns} of it "
@@ -367,6 +373,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "host_data"): "Load data in the background.",
     ("headline", "checkpoint"): "Write checkpoints in the background.",
     ("headline", "evaluation"): "Evaluate less, or elsewhere.",
+    ("headline", "pause_gc"): "Collect garbage at the same step on all ranks.",
+    ("headline", "unused_forward"): "Take out forwards that are not used.",
     ("headline", "no_task"): "Take code that is not recorded out of the step.",
     ("headline", "receiving"): "Let the first stage begin earlier.",
     **{("headline", use.value): text for use, text in DEVICE_HEADLINES.items()},
@@ -560,6 +568,7 @@ SPENT: Final = {
     "evaluation": "evaluating",
     "gradient clipping": "clipping gradients",
     "copy to device": "copying to the device",
+    "forward without backward": "in forwards without a backward",
     "waiting for send": "waiting until sends are done",
     "in no task": "in code that is not recorded",
     "other tasks": "in other tasks",

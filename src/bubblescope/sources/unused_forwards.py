@@ -1,0 +1,98 @@
+"""Forwards in loops of a job's own whose results the job did not use."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from bubblescope.model import units
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.provenance import Notice
+
+NAME: Final = "forward without backward"
+"""What such a forward is called."""
+
+_OF: Final = ("rank", "step", "chunk")
+_IS_FORWARD: Final = pl.col("kind") == Kind.FORWARD.value
+_IS_BACKWARD: Final = pl.col("kind") == Kind.BACKWARD.value
+
+
+class Unused(NamedTuple):
+    """What a run is without them.
+
+    Attributes:
+        tasks: Its tasks: these forwards are of kind other, and no micro-batches.
+        steps: Rank -> the steps in which it ran some, one for each.
+    """
+
+    tasks: pl.DataFrame
+    steps: dict[int, list[int]]
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Say which ranks ran some."""
+        return tuple(_notice(rank, steps) for rank, steps in self.steps.items())
+
+
+def _notice(rank: int, steps: list[int]) -> Notice:
+    text = (
+        f"rank {rank} ran {units.count(len(steps), 'forward')} that no backward followed, as if "
+        f"micro-batches were tried again ({units.listed('step', sorted(set(steps)))}): such forwards "
+        f"are shown as {NAME}, and do not count as micro-batches"
+    )
+    return Notice("unused-forwards", text, len(steps))
+
+
+def without_unused(tasks: pl.DataFrame) -> Unused:
+    """Tell forwards apart whose results the job did not use, as of a batch that it ran again.
+
+    Whoever follows a loop counts its forwards, and such a one moves all that come after it. It shows
+    where most steps have a backward for each forward, all the same number: a step that has as many
+    backwards as these, and more forwards, has forwards that are no micro-batches. Where most steps
+    have such forwards, as of a generator that a discriminator judges, they are how the job trains.
+
+    Args:
+        tasks: Frame with columns of tasks, of all ranks.
+    """
+    works = (
+        tasks.filter(_IS_FORWARD | _IS_BACKWARD)
+        .drop_nulls(["step", "microbatch"])
+        .group_by(*_OF, "microbatch")
+        .agg(unused=~_IS_BACKWARD.any())
+    )
+    if not works["unused"].any():
+        return Unused(tasks, {})
+    counts = works.group_by(_OF).agg(
+        backwards=(~pl.col("unused")).sum(), whole=~pl.col("unused").any()
+    )
+    usual = (
+        counts.group_by("chunk")
+        .agg(
+            usual=pl.col("backwards").filter("whole").mode().max(),
+            known=2 * pl.col("whole").sum() >= pl.len(),
+        )
+        .filter("known")
+    )
+    more = counts.filter(~pl.col("whole")).join(usual, on="chunk", nulls_equal=True)
+    more = more.filter(pl.col("backwards") == pl.col("usual"))
+    if not more.height:
+        return Unused(tasks, {})
+    moved = (
+        works.join(more.select(_OF), on=_OF, how="semi", nulls_equal=True)
+        .sort(*_OF, "microbatch")
+        .with_columns(before=pl.col("unused").cum_sum().over(_OF).cast(pl.Int32))
+    )
+    found = tasks.join(
+        moved, on=(*_OF, "microbatch"), how="left", nulls_equal=True, maintain_order="left"
+    )
+    unused = pl.col("unused").fill_null(value=False)
+    other = unused & _IS_FORWARD
+    told = found.with_columns(
+        kind=pl.when(other).then(pl.lit(Kind.OTHER.value)).otherwise("kind"),
+        lane=pl.when(other).then(pl.lit(Lane.HOST.value)).otherwise("lane"),
+        name=pl.when(other).then(pl.lit(NAME)).otherwise("name"),
+        microbatch=pl.when(~unused).then(pl.col("microbatch") - pl.col("before").fill_null(0)),
+        **{name: pl.when(~other).then(name) for name in ("stage", "chunk")},
+    ).drop("unused", "before")
+    each = moved.filter("unused").group_by("rank", maintain_order=True).agg("step")
+    return Unused(told, dict(each.iter_rows()))
