@@ -1,4 +1,4 @@
-"""Whether recordings of 56 training jobs say what the jobs say of themselves.
+"""Whether recordings of 57 training jobs say what the jobs say of themselves.
 
     python benchmarks/recorded_jobs.py
 
