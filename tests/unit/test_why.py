@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import msgspec
 import numpy as np
@@ -266,6 +267,30 @@ def test_a_first_step_that_is_unlike_the_others_is_named_where_lengths_vary():
     even = [(one.role, one.key) for one in Explanation.of(replicas(*others)).findings]
     assert ("evidence", "variation") in even
     assert ("evidence", "warm_up") not in even
+
+
+def test_short_tasks_that_vary_say_little_of_how_much_lengths_spread():
+    """Forwards of 10 ms are a tenth off; one of the backwards, of 20 µs, takes ten times as long."""
+    rows, times, weights = [], [], []
+    for step, rank in product(range(12), range(2)):
+        forward = 9_000_000 + (step + rank) % 2 * 2_000_000
+        backward = 200_000 if (step, rank) == (5, 0) else 20_000
+        begin = 13_000_000 * step
+        rows.append((rank, step, "forward", begin, begin + forward))
+        rows.append((rank, step, "backward", begin + forward, begin + forward + backward))
+        times += [forward / 10_000_000, backward / 20_000]
+        weights += [10_000_000, 20_000]
+    tasks = pl.DataFrame(
+        rows, schema=["rank", "step", "kind", "start_ns", "end_ns"], orient="row"
+    ).with_columns(stage=0, microbatch=0, lane=pl.lit("compute"), name="kind")
+    ranks = {"rank": [0, 1], "dp": [0, 1], "host": "h", "stages": [[0], [0]]}
+    run = Timeline(tasks, pl.DataFrame(ranks))
+    [found] = [one for one in Explanation.of(run).findings if one.values.get("spread_share")]
+    mean = np.average(times, weights=weights)
+    expected = np.sqrt(np.average((np.array(times) - mean) ** 2, weights=weights))
+    assert np.std(times) > 1
+    assert expected < 0.14
+    assert found.values["spread_share"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_every_advice_has_a_headline():

@@ -29,9 +29,8 @@ LATE: Final = (
 )
 """Causes that hold up tasks on their own rank."""
 
-_MILLION: Final = 1_000_000
-_HALF: Final = 32
-"""Bits of the lower half of a square, which are summed by themselves: no sum is too large so."""
+_MOST_TIMES: Final = 1000
+"""How many times its usual length a task counts at most in a deviation, so that no sum is too large."""
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -51,7 +50,7 @@ class _Kind(msgspec.Struct, frozen=True):
 
 _KINDS: Final[dict[Cause, _Kind]] = {
     Cause.IMBALANCE: _Kind(("stage",)),
-    Cause.VARIATION: _Kind((), ("count", "sum", "high", "low"), "beyond_ns"),
+    Cause.VARIATION: _Kind((), ("sum_ns", "expected_ns", "square_ns"), "beyond_ns"),
     Cause.TRANSFER: _Kind(("from", "to"), ("ns", "count")),
     Cause.CLOCK: _Kind((), ("count",), "early_ns"),
     **dict.fromkeys(LATE, _Kind(("rank",), ("ns", "count"), "longest_ns")),
@@ -63,8 +62,8 @@ class Evidence(msgspec.Struct, frozen=True):
 
     Attributes:
         of: A frame for each cause that needs one, with these columns, and shown, a task as a struct.
-            Imbalance: stage. Variation: count, sum, high and low (how many tasks there are, their
-            lengths as millionths of what they take as a rule, and the squares of these in two halves),
+            Imbalance: stage. Variation: sum_ns, expected_ns and square_ns (the lengths of all tasks,
+            what they would take as a rule, and their lengths times how many times as long they took),
             and beyond_ns, longest_ns and usual_ns of the task that takes longest beyond that. Transfer:
             from, to, ns and count. Clock: count and early_ns. Those that hold up tasks: rank, ns, count
             and longest_ns.
@@ -154,14 +153,11 @@ def _rows(found: Counterfactuals, cause: Cause) -> pl.DataFrame:
         columns = {"stage": run.stage, "task": run.task}
     elif cause is Cause.VARIATION:
         usual = np.maximum(length.rank_ns, 1)
-        share = np.round(length.own_ns / usual * _MILLION).astype(np.int64)
-        share = np.minimum(share, np.iinfo(np.int32).max)
-        square = share * share
+        times = np.minimum(length.own_ns / usual, _MOST_TIMES)
         columns = {
-            "count": np.ones_like(share),
-            "sum": share,
-            "high": square >> _HALF,
-            "low": square & ((1 << _HALF) - 1),
+            "sum_ns": np.round(times * usual).astype(np.int64),
+            "expected_ns": usual,
+            "square_ns": np.round(times * times * usual).astype(np.int64),
             "beyond_ns": length.own_ns - length.rank_ns,
             "longest_ns": length.own_ns,
             "usual_ns": length.rank_ns,
@@ -197,7 +193,10 @@ def _rows(found: Counterfactuals, cause: Cause) -> pl.DataFrame:
 
 
 def deviation(shares: dict[str, Any]) -> float:
-    """Return the standard deviation of what a row of `Cause.VARIATION` counts, as a share."""
-    count, total = shares["count"], shares["sum"]
-    squares = (shares["high"] << _HALF) + shares["low"]
-    return float(np.sqrt((count * squares - total * total) / (count * count)) / _MILLION)
+    """Return the standard deviation of what a row of `Cause.VARIATION` sums up, as a share.
+
+    It is that of how many times as long as usual tasks take, each weighted by what is usual: that a
+    short one takes many times as long says little.
+    """
+    mean = shares["sum_ns"] / shares["expected_ns"]
+    return float(np.sqrt(max(shares["square_ns"] / shares["expected_ns"] - mean * mean, 0.0)))

@@ -193,8 +193,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "other processes, or clocks that are lowered for a while."
     ),
     ("evidence", "variation"): (
-        "Tasks of one kind and stage spread by {spread_share} (standard deviation); the furthest "
-        "is {task}: {longest_ns} instead of {usual_ns}."
+        "Tasks of one kind and stage spread by {spread_share} of their length (standard deviation); "
+        "the furthest is {task}: {longest_ns} instead of {usual_ns}."
     ),
     ("evidence", "one_step"): (
         "Nothing in the trace shows where steps end: what counts as micro-batches of one step here may "
