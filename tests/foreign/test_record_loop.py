@@ -538,8 +538,8 @@ LOOPS = {
             (lambda y: Output("y", [y]), lambda output: output.parts[0]),
         ):
             model.structure = structure
-            _, output = outputs(2)
-            tensor(output).sum().backward()
+            for output in reversed(outputs(2)):
+                tensor(output).sum().backward()
             optimizer.step()
 
         model.structure = lambda y: y
@@ -678,6 +678,65 @@ LOOPS = {
             optimizer.zero_grad()
         """,
     ),
+    "skipped": (
+        6,
+        """
+        model = made()
+        optimizer = optimizer_of(model)
+        for number in range(6):
+            for _ in range(2):
+                model(x).sum().backward()
+            if number == 2:
+                model.zero_grad()
+            elif number == 3:
+                optimizer.zero_grad()
+            else:
+                optimizer.step()
+                optimizer.zero_grad()
+        """,
+    ),
+    "gradients computed twice": (
+        4,
+        """
+        model = made()
+        optimizer = optimizer_of(model)
+        for _ in range(4):
+            model(x).sum().backward()
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+    ),
+    "gradients cleared before the backward": (
+        4,
+        """
+        model = made()
+        optimizer = optimizer_of(model)
+        for number in range(4):
+            loss = model(x).sum()
+            if number > 1:
+                optimizer.zero_grad()
+            loss.backward()
+            model(x).sum().backward()
+            optimizer.step()
+        """,
+    ),
+    "gradients of one of two models cleared": (
+        4,
+        """
+        one, other = made(), made()
+        optimizers = optimizer_of(one), optimizer_of(other)
+        for number in range(4):
+            one(x).sum().backward()
+            if number > 1:
+                optimizers[1].zero_grad()
+            other(x).sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+            optimizers[0].zero_grad()
+        """,
+    ),
     "an optimizer for each parameter": (
         3,
         """
@@ -729,13 +788,23 @@ class TestLoops:
         assert backwards(0) == [("B", 0, 2), ("B", 0, 1), ("B", 0, 0)]
         assert backwards(1) == [("B", 0, 0)]
         for step in (2, 3, 4):
-            assert backwards(step) == [("B", 0, 1)]
+            assert backwards(step) == [("B", 0, 1), ("B", 0, 0)]
         unknown = ("B", None, None)
         assert backwards(5) == [unknown]
         assert backwards(6) == [("B", 0, 0)]
         assert backwards(7) == [unknown, unknown, ("B", 0, 1)]
         # Twice through the model, and back at once: one micro-batch.
         assert order(recorded, "forward", step=7) == [("F", 0, 0), ("F", 0, 1), ("F", 0, 1)]
+
+    def test_a_batch_whose_gradients_are_cleared_is_a_step_of_its_own(self, steps):
+        """As where a loss is no number, if a job clears none within most of its steps."""
+        for step in range(6):
+            assert order(steps("skipped"), step=step) == IN_TURN
+        for step in range(4):
+            for name in ("gradients computed twice", "gradients cleared before the backward"):
+                assert order(steps(name), step=step) == IN_TURN
+            two = [("F", 0, 0), ("B", 0, 0), ("F", 1, 0), ("B", 1, 0)]
+            assert order(steps("gradients of one of two models cleared"), step=step) == two
 
     def test_models_one_after_the_other_are_one_stage(self, steps):
         """As no backward is of one of them; those with backwards of their own are chunks."""

@@ -54,14 +54,16 @@ def without_unused(tasks: pl.DataFrame) -> Unused:
     Args:
         tasks: Frame with columns of tasks, of all ranks.
     """
+    passes = tasks.filter(_IS_FORWARD | _IS_BACKWARD).drop_nulls("step")
     works = (
-        tasks.filter(_IS_FORWARD | _IS_BACKWARD)
-        .drop_nulls(["step", "microbatch"])
-        .group_by(*_OF, "microbatch")
-        .agg(unused=~_IS_BACKWARD.any())
+        passes.drop_nulls("microbatch").group_by(*_OF, "microbatch").agg(unused=~_IS_BACKWARD.any())
     )
     if not works["unused"].any():
         return Unused(tasks, {})
+    # A backward of no known micro-batch may be of any forward.
+    works = works.join(
+        passes.filter(pl.col("microbatch").is_null()), on=("rank", "step"), how="anti"
+    )
     counts = works.group_by(_OF).agg(
         backwards=(~pl.col("unused")).sum(), whole=~pl.col("unused").any()
     )

@@ -51,6 +51,7 @@ class Steps:
         self._elsewhere: weakref.WeakSet[Any] = weakref.WeakSet()
         self._heeding: list[Callable[[], None]] = []
         self._heeding_others: list[Callable[[Any], None]] = []
+        self._heeding_clears: list[Callable[[Any], None]] = []
         self._in_compiled: Callable[[], Any] = _nothing
         module = sys.modules["torch.optim.optimizer"]
         module.register_optimizer_step_pre_hook(self._before)
@@ -73,6 +74,26 @@ class Steps:
     def left_out(self, heed: Callable[[Any], None]) -> None:
         """Have this called with the optimizer after every step that was left out."""
         self._heeding_others.append(heed)
+
+    def when_cleared(self, heed: Callable[[Any], None]) -> None:
+        """Have this called with the optimizer after its gradients were cleared."""
+        self._heeding_clears.append(heed)
+
+    def clears(self, theirs: Callable[..., None]) -> Callable[..., None]:
+        """Return an optimizer's `zero_grad` that tells of it."""
+
+        @functools.wraps(theirs)
+        def zero_grad(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            theirs(optimizer, *args, **kwargs)
+            if compiling():
+                return
+            # Some jobs measure passes alone: gradients that are thrown away end a step as well.
+            self._session.rounds.optimized()
+            if not self._leaves_out(optimizer):
+                for heed in self._heeding_clears:
+                    heed(optimizer)
+
+        return zero_grad
 
     def leave(self, optimizer: Any) -> None:
         """Do not record an optimizer of another thread than the one that is recorded."""
@@ -189,18 +210,8 @@ def optimizer(module: ModuleType, session: Session) -> None:
         theirs(self, *args, **kwargs)
         made.add(self)
 
-    zero = module.Optimizer.zero_grad
-
-    @functools.wraps(zero)
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-        # Some jobs measure passes alone: gradients that are thrown away end a step as well.
-        if not compiling():
-            session.rounds.optimized()
-        zero(self, *args, **kwargs)
-
-    session.shared(Steps)
     module.Optimizer.__init__ = init
-    module.Optimizer.zero_grad = zero_grad
+    module.Optimizer.zero_grad = session.shared(Steps).clears(module.Optimizer.zero_grad)
 
 
 def compiled(module: ModuleType, session: Session) -> None:

@@ -3,7 +3,8 @@
 Such a loop calls its model, `backward` and an optimizer, and perhaps `torch.distributed.send` and
 `recv` between the stages of a pipeline of its own. Nobody says what is a step or a micro-batch:
 
-* a step lasts until the next forward (or data, or receive) after an optimizer's step;
+* a step lasts until the next forward (or data, or receive) after an optimizer's step, or after
+  gradients were cleared in its place;
 * the models are the outermost modules that hold an optimizer's parameters; the n-th forward of a
   model in a step is micro-batch n, and each model of a rank is a chunk. Models that are called with
   what another has made, without a backward of their own, are one chunk with it;
@@ -63,6 +64,7 @@ def optimizers(module: ModuleType, session: Session) -> None:
     module.Optimizer.__init__ = init
     session.shared(Steps).then(loop.end_step)
     session.shared(Steps).left_out(loop.stepped_elsewhere)
+    session.shared(Steps).when_cleared(loop.clear)
     for optimizer in made_before(module):
         loop.adopt(optimizer)
 
@@ -102,6 +104,7 @@ def modules(module: ModuleType, session: Session) -> None:
     for name in ("__init__", "__setstate__"):
         setattr(kind, name, _making(getattr(kind, name), known, session))
         loop.recording.append(getattr(kind, name))
+    kind.zero_grad = _clearing(kind.zero_grad, loop)
     theirs = kind.compile
 
     @functools.wraps(theirs)
@@ -126,6 +129,17 @@ def _making(function: Callable[..., None], known: Modules, session: Session) -> 
             session.fail(error)
 
     return make
+
+
+def _clearing(function: Callable[..., None], loop: Loop) -> Callable[..., None]:
+    """Return a function that clears gradients of a module, and tells of it."""
+
+    @functools.wraps(function)
+    def clear(self: Any, *args: Any, **kwargs: Any) -> None:
+        function(self, *args, **kwargs)
+        loop.clear(self)
+
+    return clear
 
 
 def scalers(module: ModuleType, session: Session) -> None:

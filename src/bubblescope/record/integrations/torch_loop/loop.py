@@ -29,6 +29,7 @@ from bubblescope.record.integrations.torch_loop.models import (
 )
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.integrations.torch_loop.reductions import Reducing
+from bubblescope.record.integrations.torch_loop.skipping import Skipping
 from bubblescope.record.integrations.torch_loop.untrained import UntrainedModules, leave
 from bubblescope.record.notes import FORWARD, OPTIMIZER
 
@@ -134,6 +135,7 @@ class Loop:
         session.when_used(self._heed)
         session.shared(Copies).loop = self
         self._reducing: Reducing | None = None
+        self._skipping = Skipping()
         self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Those of all threads."""
@@ -159,6 +161,7 @@ class Loop:
                     self._begin_anew(0)
                 self._follow(called_of(self.modules.models_of(wanted), set(map(id, wanted))))
                 self._called, self._tries = False, _TRIES
+                self._skipping = Skipping()
                 self._heed()
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
@@ -372,7 +375,21 @@ class Loop:
             self._follow_others()
         self._between = self._stepped = True
         self._other = 0
+        self._skipping.end_step()
         self._heed()
+
+    def clear(self, owner: Any) -> None:
+        """Note that an optimizer or a module has cleared gradients: the batch may have been skipped."""
+        if self._torch.compiler.is_compiling() or self._between:
+            return
+        try:
+            if self._free():
+                cleared = _held_by(owner) if hasattr(owner, "param_groups") else owner.parameters()
+                trained = (one for optimizer in self._optimizers for one in _held_by(optimizer))
+                if self._skipping.ends(cleared, trained, self.origins):
+                    self.end_step()
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
 
     def _free(self) -> bool:
         """Say whether this is the loop itself, in no task."""
