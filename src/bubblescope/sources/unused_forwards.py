@@ -14,8 +14,7 @@ NAME: Final = "forward without backward"
 """What such a forward is called."""
 
 _OF: Final = ("rank", "step", "chunk")
-_IS_FORWARD: Final = pl.col("kind") == Kind.FORWARD.value
-_IS_BACKWARD: Final = pl.col("kind") == Kind.BACKWARD.value
+_WORK: Final = (*_OF, "microbatch")
 
 
 class Unused(NamedTuple):
@@ -54,47 +53,78 @@ def without_unused(tasks: pl.DataFrame) -> Unused:
     Args:
         tasks: Frame with columns of tasks, of all ranks.
     """
-    passes = tasks.filter(_IS_FORWARD | _IS_BACKWARD).drop_nulls("step")
-    works = (
-        passes.drop_nulls("microbatch").group_by(*_OF, "microbatch").agg(unused=~_IS_BACKWARD.any())
-    )
-    if not works["unused"].any():
+    works = _works(tasks)
+    if works is None:
         return Unused(tasks, {})
-    # A backward of no known micro-batch may be of any forward.
-    works = works.join(
-        passes.filter(pl.col("microbatch").is_null()), on=("rank", "step"), how="anti"
-    )
     counts = works.group_by(_OF).agg(
         backwards=(~pl.col("unused")).sum(), whole=~pl.col("unused").any()
     )
     usual = (
         counts.group_by("chunk")
         .agg(
-            usual=pl.col("backwards").filter("whole").mode().max(),
+            backwards=pl.col("backwards").filter("whole").mode().max(),
             known=2 * pl.col("whole").sum() >= pl.len(),
         )
         .filter("known")
     )
-    more = counts.filter(~pl.col("whole")).join(usual, on="chunk", nulls_equal=True)
-    more = more.filter(pl.col("backwards") == pl.col("usual"))
+    more = counts.filter(~pl.col("whole"))
+    more = more.join(usual, on=("chunk", "backwards"), how="semi", nulls_equal=True)
     if not more.height:
         return Unused(tasks, {})
-    moved = (
-        works.join(more.select(_OF), on=_OF, how="semi", nulls_equal=True)
-        .sort(*_OF, "microbatch")
-        .with_columns(before=pl.col("unused").cum_sum().over(_OF).cast(pl.Int32))
+    works = works.join(more, on=_OF, how="semi", nulls_equal=True).sort(_WORK)
+    each = works.filter("unused").group_by("rank", maintain_order=True).agg("step")
+    return Unused(_without(tasks, works), dict(each.iter_rows()))
+
+
+def _works(tasks: pl.DataFrame) -> pl.DataFrame | None:
+    """Return micro-batches by rank, step and chunk, and which have no backward; None if all have one.
+
+    A backward of no known micro-batch may be of any: steps with one are left out.
+    """
+    forwards, backwards = (
+        tasks.filter(pl.col("kind") == kind.value).select(_WORK).drop_nulls("step")
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
     )
+    known = forwards.drop_nulls("microbatch")
+    alone = known.join(backwards, on=_WORK, how="anti", nulls_equal=True)
+    if not alone.height:
+        return None
+    unknown = backwards.filter(pl.col("microbatch").is_null())
+    return (
+        pl.concat([known, backwards.drop_nulls("microbatch")])
+        .unique()
+        .join(unknown, on=("rank", "step"), how="anti")
+        .join(
+            alone.unique().with_columns(unused=True),
+            on=_WORK,
+            how="left",
+            nulls_equal=True,
+        )
+        .with_columns(pl.col("unused").fill_null(value=False))
+    )
+
+
+def _without(tasks: pl.DataFrame, works: pl.DataFrame) -> pl.DataFrame:
+    """Return tasks of which some forwards are no micro-batches, so that later ones are counted anew.
+
+    Args:
+        tasks: The tasks.
+        works: The micro-batches of the steps that have such, in order, and whether they are these.
+    """
+    before = pl.col("unused").cum_sum().over(_OF).cast(pl.Int32)
     found = tasks.join(
-        moved, on=(*_OF, "microbatch"), how="left", nulls_equal=True, maintain_order="left"
+        works.with_columns(before=before),
+        on=_WORK,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
     )
     unused = pl.col("unused").fill_null(value=False)
-    other = unused & _IS_FORWARD
-    told = found.with_columns(
+    other = unused & (pl.col("kind") == Kind.FORWARD.value)
+    return found.with_columns(
         kind=pl.when(other).then(pl.lit(Kind.OTHER.value)).otherwise("kind"),
         lane=pl.when(other).then(pl.lit(Lane.HOST.value)).otherwise("lane"),
         name=pl.when(other).then(pl.lit(NAME)).otherwise("name"),
         microbatch=pl.when(~unused).then(pl.col("microbatch") - pl.col("before").fill_null(0)),
         **{name: pl.when(~other).then(name) for name in ("stage", "chunk")},
     ).drop("unused", "before")
-    each = moved.filter("unused").group_by("rank", maintain_order=True).agg("step")
-    return Unused(told, dict(each.iter_rows()))
