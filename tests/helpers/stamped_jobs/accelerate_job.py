@@ -43,9 +43,7 @@ def main() -> None:
             stamps.add("forward", start, now(), stamps.last, stage=0)
             loss = loss_of(logits, batch)
             stamps.loss(loss)
-            start = now()
-            accelerator.backward(loss)
-            stamps.add("backward", start, now(), stamps.last_backward, stage=0)
+            accelerator.backward(stamps.passed(loss, stamps.last, 0))
             if accelerator.sync_gradients:
                 with stamps.around("gradient clipping", step=step):
                     accelerator.clip_grad_norm_(model.parameters(), 1.0)

@@ -70,14 +70,7 @@ class Module(lightning.LightningModule):
             self.stamps.add("forward", start, now(), self.stamps.last, stage=0)
         loss = loss_of(logits, batch)
         self.stamps.loss(loss)
-        return loss
-
-    def on_before_backward(self, loss: torch.Tensor) -> None:
-        del loss
-        self._start = now()
-
-    def on_after_backward(self) -> None:
-        self.stamps.add("backward", self._start, now(), self.stamps.last_backward, stage=0)
+        return self.stamps.passed(loss, self.stamps.last, 0)
 
     def configure_gradient_clipping(self, *args: Any, **kwargs: Any) -> None:
         with self.stamps.around("gradient clipping", step=self.trainer.global_step):

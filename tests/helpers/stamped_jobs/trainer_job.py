@@ -61,7 +61,7 @@ class Stamped(Trainer):
         loss = model(**inputs)["loss"]
         self.stamps.add("forward", start, now(), self.stamps.last, stage=0)
         self.stamps.loss(loss)
-        return loss / self.asked.accumulate
+        return self.stamps.passed(loss / self.asked.accumulate, self.stamps.last, 0)
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         with self.stamps.around("checkpoint", step=self.state.global_step - 1):
@@ -111,18 +111,12 @@ def main() -> None:
         optimizers=(optimizer, None),
     )
     trainer.stamps, trainer.asked = stamps, asked
-    theirs, clip = trainer.accelerator.backward, trainer.accelerator.clip_grad_norm_
-
-    def backward(loss: torch.Tensor, **kwargs: Any) -> None:
-        start = now()
-        theirs(loss, **kwargs)
-        stamps.add("backward", start, now(), stamps.last_backward, stage=0)
+    clip = trainer.accelerator.clip_grad_norm_
 
     def clipped(*args: Any, **kwargs: Any) -> Any:
         with stamps.around("gradient clipping", step=optimizer.done):
             return clip(*args, **kwargs)
 
-    trainer.accelerator.backward = backward
     trainer.accelerator.clip_grad_norm_ = clipped
     if asked.resume and not START:
         trainer.add_callback(_Fails(3, stamps))
