@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of, place_of
+from bubblescope.record.integrations.evaluations import EVALUATION
 from bubblescope.record.integrations.receipts import awaited, recording
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_common import Steps, leave_out, leave_out_whole
@@ -134,7 +135,7 @@ class Loop:
         session.when_used(self._heed)
         session.shared(Copies).loop = self
         self._reducing: Reducing | None = None
-        self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
+        self._evaluated = session.beside(_called, ASIDE, EVALUATION, early=True)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Those of all threads."""
         self._others = UntrainedModules(self, session)
@@ -589,7 +590,7 @@ class Loop:
         unless the training has fetched from there before: some do, and then put the model back.
         """
         training = self.timed(function, lambda _: _DATA, self._trains)
-        evaluating = self._session.beside(function, ASIDE, "evaluation", early=True)
+        evaluating = self._session.beside(function, ASIDE, EVALUATION, early=True)
 
         @functools.wraps(function)
         def call(iterator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -841,7 +842,7 @@ class Loop:
         try:
             if in_checkpoint():
                 return True
-            self._session.was_beside(ASIDE, "evaluation", begin)
+            self._session.was_beside(ASIDE, EVALUATION, begin)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
         return True
