@@ -26,6 +26,7 @@ from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.pipeline_order import places
 from bubblescope.sources.rank_grid import groups_of_grid
+from bubblescope.sources.transfers_in_passes import stages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
     from bubblescope.recording.columns import Header
+    from bubblescope.sources.pipeline_order import Place
     from bubblescope.sources.source import ReadOptions
 
 _RECORDING: Final = ".bubbles"
@@ -164,11 +166,12 @@ def _together(parts: Sequence[_Part]) -> Timeline:
         SourceError: One is damaged.
         TimelineError: Two are of the same rank.
     """
+    parts, notices = _taken_apart(parts)
     parts = _placed(parts)
     tasks = pl.concat([part.tasks for part in parts], how="diagonal")
     ranks = pl.DataFrame([part.rank for part in parts], schema=RANK_SCHEMA)
     try:
-        run = joined([part.run for part in parts], len(parts)).warned(*_outlasted(parts))
+        run = joined([part.run for part in parts], len(parts)).warned(*notices, *_outlasted(parts))
         return Timeline(tasks, ranks, run)
     except TimelineError as error:
         if len(parts) == 1:
@@ -197,14 +200,53 @@ def _placed(parts: Sequence[_Part]) -> Sequence[_Part]:
         part.rank["stages"] == [found[part.rank["rank"]].stage] for part in parts
     ):
         return parts
-    moved = []
-    for part in parts:
-        stage, replica = found[part.rank["rank"]]
-        told = pl.col("stage").is_not_null()
-        tasks = part.tasks.with_columns(stage=pl.when(told).then(pl.lit(stage, pl.Int32)))
-        rank = part.rank | {"stages": [stage], "dp": replica}
-        moved.append(msgspec.structs.replace(part, tasks=tasks, rank=rank))
-    return moved
+    return [_moved(part, found[part.rank["rank"]]) for part in parts]
+
+
+def _moved(part: _Part, place: Place) -> _Part:
+    """Return a recording of a rank of one stage with where it stands."""
+    told = pl.col("stage").is_not_null()
+    tasks = part.tasks.with_columns(stage=pl.when(told).then(pl.lit(place.stage, pl.Int32)))
+    rank = part.rank | {"stages": [place.stage], "dp": place.replica}
+    return msgspec.structs.replace(part, tasks=tasks, rank=rank)
+
+
+def _taken_apart(parts: Sequence[_Part]) -> tuple[Sequence[_Part], Sequence[Notice]]:
+    """Return recordings of a loop of a job's own, told what is sent and received within passes.
+
+    If ranks are stages that do so, this says where they stand, unless the job has.
+    """
+    of_ranks = {part.rank["rank"]: part for part in parts}
+    own = all(part.run.origins[0].recorded_by == LOOP for part in parts)
+    if not own or len(of_ranks) < len(parts):
+        return parts, ()
+
+    def may_stand(rank: int, place: Place) -> bool:
+        known = of_ranks[rank].rank
+        alone = len(known["stages"] or ()) == 1
+        return alone and (known["pp"] is None or known["stages"] == [place.stage])
+
+    found = stages({rank: part.tasks for rank, part in of_ranks.items()}, may_stand)
+    if found is None:
+        return parts, ()
+    told = [
+        msgspec.structs.replace(part, tasks=found.tasks[rank]) for rank, part in of_ranks.items()
+    ]
+    guessed = [part.rank["pp"] is None for part in told]
+    if found.places is None:
+        return told, (_UNCLEAR,) * (found.one_way and all(guessed))
+    return [
+        _moved(part, found.places[part.rank["rank"]]) if guess else part
+        for part, guess in zip(told, guessed, strict=True)
+    ], ()
+
+
+_UNCLEAR: Final = Notice(
+    "transfers-in-passes",
+    "ranks send and receive within their passes, but not as stages of a pipeline do: receive as a pass "
+    "begins and send as it ends, from one rank to the next; they are taken for replicas, and what they "
+    "send and receive for collectives",
+)
 
 
 def _groups(recordings: list[_Recording], ranks: pl.DataFrame) -> pl.DataFrame:

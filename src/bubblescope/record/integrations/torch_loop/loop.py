@@ -21,6 +21,7 @@ from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.called import Called
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
 from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work, apart
+from bubblescope.record.integrations.torch_loop.in_passes import transfers
 from bubblescope.record.integrations.torch_loop.models import (
     Modules,
     called_of,
@@ -270,7 +271,7 @@ class Loop:
         session = type(self._session)
         ours = (
             *(Loop._said, Loop._fails, Loop._take_back, Modules.add),
-            *(Loop._in_pass, Loop._await_collective, recording(_called)),
+            *(Loop._in_pass, Loop._said_in_pass, Loop._await_collective, recording(_called)),
             *(session.begin, session.end, session.abandon),
         )
         if leave_out_whole(eval_frame, *ours):
@@ -663,7 +664,8 @@ class Loop:
     def transfer(self, function: Any, otherwise: Any) -> Any:
         """Return a transfer that is recorded in passes as collectives are: ranks of a stage wait there.
 
-        Those of ring attention do. What a request is for is waited for later.
+        Those of ring attention do. What a request is for is waited for later. Only all ranks together
+        show whether they are stages that do so; for that, who is at the other end is recorded as well.
 
         Args:
             function: Sends or receives.
@@ -675,11 +677,13 @@ class Loop:
             if self._torch.compiler.is_compiling() or not self._in_pass():
                 return otherwise(*args, **kwargs)
             if function.__name__ in ("send", "recv"):
-                return self._collect_in_pass(function, args, kwargs)
+                return self._collect_in_pass(function, args, kwargs, transfers)
             requests = function(*args, **kwargs)
-            for request in requests if isinstance(requests, list) else [requests]:
+            each = requests if isinstance(requests, list) else [requests]
+            said = self._said_in_pass(transfers, function, args, kwargs, len(each))
+            for request, (places, name) in zip(each, said, strict=True):
                 if request is not None:
-                    self._await_collective(request)
+                    self._await_collective(request, places, name)
             return requests
 
         self.passing.append(transfer)
@@ -692,8 +696,21 @@ class Loop:
             return False
         return type(what) is Called or what is self._backward or what is self._gradient
 
-    def _collect_in_pass(self, function: Any, args: Any, kwargs: Any) -> Any:
-        outer, begun = self.inside, self._session.begin(_COLLECTIVE)
+    def _said_in_pass(
+        self, said: Any, function: Any, args: Any, kwargs: Any, requests: int = 1
+    ) -> list[tuple[Sequence[bytes], str | None]]:
+        """Return where what a call within a pass asks for belongs, packed, and what it is called."""
+        try:
+            if said is not None:
+                found: list[Any] = said(function, args, kwargs, requests)
+                return found
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+        return [(_COLLECTIVE, None)] * requests
+
+    def _collect_in_pass(self, function: Any, args: Any, kwargs: Any, said: Any = None) -> Any:
+        ((places, name),) = self._said_in_pass(said, function, args, kwargs)
+        outer, begun = self.inside, self._session.begin(places)
         self.inside = function  # what it calls itself is part of it
         try:
             result = function(*args, **kwargs)
@@ -702,13 +719,15 @@ class Loop:
             raise
         finally:
             self.inside = outer
-        self._session.end(begun)
+        self._session.end(begun, name)
         return result
 
-    def _await_collective(self, work: Any) -> None:
+    def _await_collective(
+        self, work: Any, places: Sequence[bytes] = _COLLECTIVE, name: str | None = None
+    ) -> None:
         """Let waiting for it be recorded, in whatever step and task that will be."""
         if (recorder := self._session.recorder) is not None:
-            awaited([work], _COLLECTIVE, recorder, self._waits)
+            awaited([work], places, recorder, self._waits, name)
 
     def _waits(self) -> bool:
         """Say whether a wait for a collective is to be recorded now."""
