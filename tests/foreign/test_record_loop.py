@@ -2100,6 +2100,23 @@ def test_stages_that_send_and_receive_within_passes_are_a_pipeline(tmp_path, how
     assert schedule == ("1f1b" if how == "requests" else "gpipe")
 
 
+def test_where_transfers_within_passes_are_not_timed_a_note_says_that_stages_are_not_told(tmp_path):
+    """Not of those that all ranks do alike, as in ring attention."""
+    command = torchrun(tmp_path, 3, textwrap.dedent(STAGES), "blocking")
+    done = recorded(tmp_path / "out", command, "--marks", "torch")
+    assert done.returncode == 0, done.stderr[-3000:]
+    timeline = sources.load(tmp_path / "out")
+    assert [one.code for one in timeline.run.warnings] == ["transfers-in-passes"]
+    assert set(timeline.tasks["kind"]) - {"gc"} == {"forward", "backward", "optimizer"}
+    around = recorded(
+        tmp_path / "ring", torchrun(tmp_path, 2, textwrap.dedent(RING)), "--marks", "torch"
+    )
+    assert around.returncode == 0, around.stderr[-3000:]
+    ring = sources.load(tmp_path / "ring")
+    assert not ring.run.warnings
+    assert set(ring.tasks["kind"]) - {"gc"} == {"forward", "backward", "optimizer"}
+
+
 def test_ranks_wait_for_each_other_in_the_passes_of_a_sharded_model(tmp_path):
     """Rank 1 sleeps in its forwards; rank 0 waits for it in its own passes, for FSDP's collectives."""
     command = torchrun(tmp_path, 2, textwrap.dedent(SHARDED))

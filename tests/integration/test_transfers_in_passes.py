@@ -173,3 +173,18 @@ def test_transfers_that_go_another_way_than_a_mesh_says_are_collectives(tmp_path
     assert stands(timeline) == [(2, 0), (1, 1), (0, 2)]
     assert timeline.tasks.filter(kind="collective").height == 8 * STEPS
     assert not timeline.run.warnings
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([{"untimed send"}, {"untimed receive", "untimed send"}, {"untimed receive"}], True),
+        ([{"untimed receive", "untimed send"}] * 2, False),
+    ],
+)
+def test_where_transfers_are_not_timed_it_is_said_that_stages_are_not_known(tmp_path, ranks, said):
+    record(tmp_path, [({name: {0: (1, 1)} for name in names}, {}) for names in ranks])
+    timeline = sources.load(tmp_path, clock="raw")
+    assert set(timeline.tasks["kind"]) == {"forward", "backward"}
+    assert [one.code for one in timeline.run.warnings] == ["transfers-in-passes"] * said
+    assert stands(timeline) == [(0, rank) for rank in range(len(ranks))]

@@ -58,6 +58,10 @@ RECEIVED: Final = "receive"
 loop of its own; the other is their peer. Whether these are collectives, as those of ring attention are,
 or what stages of a pipeline send each other, shows when all ranks are read."""
 
+UNTIMED: Final = "untimed "
+"""Before these, the names of rows, one of each at most, that say that a rank does so in forwards,
+though it is not recorded: it is only where the host's clock times, without marks."""
+
 
 class Membership(msgspec.Struct, frozen=True, omit_defaults=True):
     """A communication group that a rank is part of.

@@ -26,7 +26,7 @@ from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.pipeline_order import places
 from bubblescope.sources.rank_grid import groups_of_grid
-from bubblescope.sources.transfers_in_passes import stages
+from bubblescope.sources.transfers_in_passes import stages, untimed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,9 +216,17 @@ def _taken_apart(parts: Sequence[_Part]) -> tuple[Sequence[_Part], Sequence[Noti
 
     If ranks are stages that do so, this says where they stand, unless the job has.
     """
+    if any(part.run.origins[0].recorded_by != LOOP for part in parts):
+        return parts, ()
+    read = [(part, *untimed(part.tasks)) for part in parts]
+    parts = [msgspec.structs.replace(part, tasks=tasks) for part, tasks, _ in read]
     of_ranks = {part.rank["rank"]: part for part in parts}
-    own = all(part.run.origins[0].recorded_by == LOOP for part in parts)
-    if not own or len(of_ranks) < len(parts):
+    replicas = all(
+        part.rank["pp"] is None and not (part.rank["stages"] or [0])[0] for part in parts
+    )
+    if replicas and any(one_way for *_, one_way in read):
+        return parts, (_UNKNOWN,)
+    if len(of_ranks) < len(parts):
         return parts, ()
 
     def may_stand(rank: int, place: Place) -> bool:
@@ -232,15 +240,19 @@ def _taken_apart(parts: Sequence[_Part]) -> tuple[Sequence[_Part], Sequence[Noti
     told = [
         msgspec.structs.replace(part, tasks=found.tasks[rank]) for rank, part in of_ranks.items()
     ]
-    guessed = [part.rank["pp"] is None for part in told]
     if found.places is None:
-        return told, (_UNCLEAR,) * (found.one_way and all(guessed))
+        return told, (_UNCLEAR,) * (found.one_way and replicas)
     return [
-        _moved(part, found.places[part.rank["rank"]]) if guess else part
-        for part, guess in zip(told, guessed, strict=True)
+        part if part.rank["pp"] is not None else _moved(part, found.places[part.rank["rank"]])
+        for part in told
     ], ()
 
 
+_UNKNOWN: Final = Notice(
+    "transfers-in-passes",
+    "ranks send or receive within their passes, which is recorded only where the host's clock times, "
+    "without marks; whether they are stages of a pipeline is not known, so they are taken for replicas",
+)
 _UNCLEAR: Final = Notice(
     "transfers-in-passes",
     "ranks send and receive within their passes, but not as stages of a pipeline do: receive as a pass "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 
 from bubblescope.model.kinds import Kind
-from bubblescope.recording.columns import RECEIVED, SENT
+from bubblescope.recording.columns import RECEIVED, SENT, UNTIMED
 from bubblescope.sources.pipeline_order import places
 
 if TYPE_CHECKING:
@@ -92,6 +92,16 @@ def stages(
     collected = {rank: _collected(of_rank) for rank, of_rank in tasks.items()}
     whole = all(set(one["peer"]) <= tasks.keys() for one in within.values())
     return Stages(None, collected, one_way=whole and not all(map(_both_ways, within.values())))
+
+
+def untimed(tasks: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
+    """Return a rank's tasks without what is said of transfers in its forwards that are not recorded.
+
+    Returns:
+        The tasks, and whether it either sends or receives in its forwards, as not all stages do both.
+    """
+    said = pl.col("name").is_in([UNTIMED + SENT, UNTIMED + RECEIVED])
+    return tasks.filter(~said), tasks.filter(said)["name"].n_unique() == 1
 
 
 def _within(tasks: pl.DataFrame) -> pl.DataFrame:

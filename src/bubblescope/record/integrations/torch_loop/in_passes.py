@@ -26,19 +26,42 @@ def transfers(function: Any, args: Any, kwargs: Any, requests: int = 1) -> list[
         requests: How many it returned. If they are not as many as its operations, nobody knows which
             is which.
     """
-    if function.__name__ != "batch_isend_irecv":
+    operations = _operations(function, args, kwargs)
+    if operations is None:
         return [_transfer(function, _other_end(*args, **kwargs))]
-    operations = args[0] if args else kwargs["p2p_op_list"]
     if len(operations) != requests:
         return [_transfer(function, None)] * requests
     return [_transfer(one.op, one.peer) for one in operations]
 
 
+def names(function: Any, args: Any, kwargs: Any) -> set[str]:
+    """Return what a call does, of `SENT` and `RECEIVED`.
+
+    Args:
+        function: As of `transfers`.
+        args: The same.
+        kwargs: The same.
+    """
+    operations = _operations(function, args, kwargs)
+    return {_name(function)} if operations is None else {_name(one.op) for one in operations}
+
+
+def _operations(function: Any, args: Any, kwargs: Any) -> Sequence[Any] | None:
+    """Return the operations of a call; None if it is one by itself."""
+    if function.__name__ != "batch_isend_irecv":
+        return None
+    operations: Sequence[Any] = args[0] if args else kwargs["p2p_op_list"]
+    return operations
+
+
 def _transfer(function: Any, peer: Any) -> Transfer:
     if peer is None:
         return (identity_of(Kind.COLLECTIVE),), None
-    sends = function.__name__ in ("send", "isend")
-    return (identity_of(Kind.COLLECTIVE, peer=peer),), SENT if sends else RECEIVED
+    return (identity_of(Kind.COLLECTIVE, peer=peer),), _name(function)
+
+
+def _name(function: Any) -> str:
+    return SENT if function.__name__ in ("send", "isend") else RECEIVED
 
 
 def _other_end(

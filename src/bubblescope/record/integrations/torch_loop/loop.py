@@ -21,7 +21,7 @@ from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.called import Called
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
 from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work, apart
-from bubblescope.record.integrations.torch_loop.in_passes import transfers
+from bubblescope.record.integrations.torch_loop.in_passes import names, transfers
 from bubblescope.record.integrations.torch_loop.models import (
     Modules,
     called_of,
@@ -33,6 +33,7 @@ from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_nex
 from bubblescope.record.integrations.torch_loop.reductions import Reducing
 from bubblescope.record.integrations.torch_loop.untrained import UntrainedModules, leave
 from bubblescope.record.notes import FORWARD, OPTIMIZER
+from bubblescope.recording.columns import UNTIMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -133,6 +134,8 @@ class Loop:
         """Iterators of data that the training has fetched from."""
         self._feeds = False
         """Whether data is fetched from one of these now."""
+        self._untimed: set[str] = set()
+        """What has been said to be done in forwards, though it is not recorded."""
         session.when_used(self._heed)
         session.shared(Copies).loop = self
         self._reducing: Reducing | None = None
@@ -271,7 +274,8 @@ class Loop:
         session = type(self._session)
         ours = (
             *(Loop._said, Loop._fails, Loop._take_back, Modules.add),
-            *(Loop._in_pass, Loop._said_in_pass, Loop._await_collective, recording(_called)),
+            *(Loop._in_pass, Loop._note_untimed, Loop._said_in_pass, Loop._await_collective),
+            recording(_called),
             *(session.begin, session.end, session.abandon),
         )
         if leave_out_whole(eval_frame, *ours):
@@ -674,7 +678,10 @@ class Loop:
 
         @functools.wraps(function)
         def transfer(*args: Any, **kwargs: Any) -> Any:
-            if self._torch.compiler.is_compiling() or not self._in_pass():
+            if self._torch.compiler.is_compiling():
+                return otherwise(*args, **kwargs)
+            if not self._in_pass():
+                self._note_untimed(function, args, kwargs)
                 return otherwise(*args, **kwargs)
             if function.__name__ in ("send", "recv"):
                 return self._collect_in_pass(function, args, kwargs, transfers)
@@ -695,6 +702,18 @@ class Loop:
         if what is None or self.intake.items is None or _thread() != self.thread:
             return False
         return type(what) is Called or what is self._backward or what is self._gradient
+
+    def _note_untimed(self, function: Any, args: Any, kwargs: Any) -> None:
+        """Say once that a forward sends or receives, if that is not recorded, for no host times it."""
+        recorder, timed = self._session.recorder, self.intake.items is not None
+        if type(self.inside) is not Called or timed or recorder is None or _thread() != self.thread:
+            return
+        try:
+            for name in names(function, args, kwargs) - self._untimed if recorder.recording else ():
+                self._untimed.add(name)
+                recorder.add_task(*_COLLECTIVE, _now(), _now(), UNTIMED + name)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
 
     def _said_in_pass(
         self, said: Any, function: Any, args: Any, kwargs: Any, requests: int = 1
