@@ -73,9 +73,9 @@ def stages(
         tasks: Rank -> its tasks, as the recorder has them.
         may_stand: Says whether what else is known of a rank allows for a place.
     """
-    within = {rank: _within(of_rank) for rank, of_rank in tasks.items()}
-    if not any(one.height for one in within.values()):
+    if not any(of_rank.select(_TRANSFER.any()).item() for of_rank in tasks.values()):
         return None
+    within = {rank: _within(of_rank) for rank, of_rank in tasks.items()}
     around = _neighbours({rank: _ends(tasks[rank], one) for rank, one in within.items()})
     found = None if around is None else _chains(around)
     if (
@@ -100,7 +100,9 @@ def untimed(tasks: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     Returns:
         The tasks, and whether it either sends or receives in its forwards, as not all stages do both.
     """
-    said = pl.col("name").is_in([UNTIMED + SENT, UNTIMED + RECEIVED])
+    said = tasks["name"].is_in([UNTIMED + SENT, UNTIMED + RECEIVED])
+    if not said.any():
+        return tasks, False
     return tasks.filter(~said), tasks.filter(said)["name"].n_unique() == 1
 
 
