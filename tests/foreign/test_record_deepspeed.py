@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import time
 from types import MethodType, ModuleType, SimpleNamespace
 
 import polars as pl
@@ -19,6 +20,7 @@ from bubblescope.record.integrations import deepspeed
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
 from bubblescope.render.text.report import Report
+from evaluating import check_evaluations, said_evaluations, stamped
 from full import needs
 from jobs import digests, forked, run
 
@@ -127,6 +129,7 @@ def module_of():
 
     class PipelineEngine:
         schedule = TrainSchedule
+        evaluating = staticmethod(lambda: None)
 
         def __init__(self, rank):
             self.grid = Grid(rank)
@@ -145,6 +148,7 @@ def module_of():
         def eval_batch(self):
             torch.grad = False
             try:
+                self.evaluating()
                 self._exec_schedule(
                     InferenceSchedule(self.micro_batches, self.num_stages, self.stage_id)
                 )
@@ -262,8 +266,32 @@ class TestOfItsStructure:
             (places, rank % 2, 5) for rank, places in enumerate(stages)
         ]
         assert timeline.ranks["pp"].to_list() == [0, 0, 1, 1]
-        other = timeline.tasks.filter(kind="other").height
+        other = timeline.tasks.filter(kind="other", lane="compute").height
         assert other == (STEPS * 2 * RANKS * MICROBATCHES if chunks == 1 else 0)
+
+    @pytest.mark.parametrize("name", ["PipelineEngine", "DualPipeVEngine"])
+    def test_an_evaluation_is_a_task_of_the_step_that_it_follows(self, tmp_path, name):
+        module = module_of()
+        session = Session(Settings(str(tmp_path)))
+        deepspeed.engine(module, session)
+        engine = getattr(module, name)(0)
+        stamps = []
+
+        def evaluate(after, evaluating):
+            engine.evaluating = evaluating
+            stamps.append(stamped(engine.eval_batch, 0, after))
+
+        evaluate(None, lambda: time.sleep(0.05))
+        for step in range(STEPS):
+            engine.train_batch()
+            evaluate(step, lambda: time.sleep(0.05))
+            evaluate(step, lambda: time.sleep(0.05) or 1 / 0)
+        session.close()
+        timeline = sources.load(tmp_path)
+        check_evaluations(timeline, stamps)
+        assert timeline.steps == list(range(STEPS))
+        passes = timeline.tasks.filter(kind="forward")
+        assert passes.height == STEPS * MICROBATCHES * len(timeline.ranks["stages"][0])
 
     def test_only_the_window_is_recorded(self, tmp_path):
         played(tmp_path, "PipelineEngine", start=1, stop=2)
@@ -314,7 +342,7 @@ def test_a_version_that_lacks_a_function_is_one_warning(tmp_path):
 
 
 TRAIN = """
-import hashlib, sys
+import hashlib, sys, time
 import deepspeed, torch
 from deepspeed.pipe import LayerSpec
 from torch import nn
@@ -345,7 +373,9 @@ data, digest = batches(), hashlib.sha256()
 for step in range(steps):
     digest.update(engine.train_batch(data).detach().numpy().tobytes())
     if step == 0:
+        began = time.time_ns()
         engine.eval_batch(data)
+        print(f"\\nevaluated {rank} 0 {began} {time.time_ns()}\\n", end="", flush=True)
 for parameter in net.parameters():
     digest.update(parameter.detach().numpy().tobytes())
 print(f"\\nrank {rank} {digest.hexdigest()}\\n", end="", flush=True)
@@ -373,4 +403,5 @@ def test_deepspeed_itself_is_recorded_as_it_ran(tmp_path, name, chunks, schedule
     assert digests(with_us, RANKS) == digests(alone, RANKS)
     timeline = sources.load(folder)
     check(timeline, chunks=chunks)
+    check_evaluations(timeline, said_evaluations(with_us.stdout))
     assert Report.of(timeline).to_dict()["schedule"]["schedule"] == schedule

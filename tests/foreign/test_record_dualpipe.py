@@ -7,6 +7,7 @@ and its eight steps, but neither models nor transfers.
 from __future__ import annotations
 
 import sys
+import time
 from types import ModuleType, SimpleNamespace
 
 import polars as pl
@@ -17,6 +18,7 @@ from bubblescope.record.integrations import deepseek_dualpipe as dualpipe
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
 from bubblescope.render.text.report import Report
+from evaluating import check_evaluations, stamped
 from full import needs
 from jobs import digests, run
 
@@ -296,6 +298,30 @@ class TestOfItsStructure:
             .iter_rows()
         ):
             assert peer == 10 + rank + (down[kind] if chunk == 0 else -down[kind])
+
+
+def test_an_evaluation_is_a_task_of_the_step_that_it_follows(tmp_path):
+    torch = Torch()
+    module = module_of("DualPipeV", torch)
+    begin = module.DualPipeV.step
+    stamps = []
+
+    def slow(pipe, **how):
+        time.sleep(0.05)
+        return begin(pipe, **how)
+
+    module.DualPipeV.step = slow
+    session = Session(Settings(str(tmp_path)))
+    dualpipe.dualpipev(module, session)
+    pipe = module.DualPipeV(0, True)
+    for after in (None, *range(STEPS)):
+        if after is not None:
+            pipe.step(num_chunks=MICROBATCHES)
+        torch.grad = False
+        stamps.append(stamped(lambda: pipe.step(num_chunks=MICROBATCHES), 0, after))
+        torch.grad = True
+    session.close()
+    check_evaluations(sources.load(tmp_path), stamps)
 
 
 def test_a_pipe_that_says_nothing_of_itself_trains_on(tmp_path):

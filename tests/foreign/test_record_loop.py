@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from statistics import median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -2010,6 +2011,179 @@ def test_ranks_wait_for_each_other_in_transfers_within_passes(tmp_path):
     slow = study(timeline).slow_rank
     assert slow is not None
     assert slow.rank == 1
+
+
+STAGES = """
+    import json, sys, time, torch
+    from torch import distributed, nn
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    rank, ranks, now = distributed.get_rank(), distributed.get_world_size(), time.time_ns
+    first, last, how = rank == 0, rank == ranks - 1, sys.argv[1]
+    m, place, stamps, requests, began = 4, [0, 0], [], [], 0
+    def begin():
+        global began
+        began = now()
+    def end(kind):
+        stamps.append([rank, kind, *place, began, now()])
+    def send(x, peer):
+        x = x.detach().contiguous()
+        if how == "requests":
+            requests.append((distributed.isend(x, peer), x))
+        else:
+            distributed.send(x, peer)
+    def receive(peer):
+        x = torch.empty(2, 4)
+        if how == "requests":
+            distributed.irecv(x, peer).wait()
+        else:
+            distributed.recv(x, peer)
+        return x
+    class Receive(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return receive(rank - 1)
+        @staticmethod
+        def backward(context, gradient):
+            end("backward")
+            send(gradient, rank - 1)
+            return gradient
+    class Send(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            end("forward")
+            send(x, rank + 1)
+            return x.clone()
+        @staticmethod
+        def backward(context, gradient):
+            gradient = receive(rank + 1)
+            begin()
+            return gradient
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            time.sleep(0.004 + 0.002 * rank)
+            return x.clone()
+        @staticmethod
+        def backward(context, gradient):
+            time.sleep(0.008 + 0.004 * rank)
+            return gradient
+    class Stage(nn.Linear):
+        def forward(self, x):
+            if how == "by hand":
+                x = x if first else receive(rank - 1).requires_grad_()
+                self.given = x
+            elif not first:
+                x = Receive.apply(x)
+            begin()
+            y = Slow.apply(super().forward(x))
+            if how == "twice" and not last:
+                y = Slow.apply(Send.apply(y))
+            if how == "by hand":
+                end("forward")
+                if not last:
+                    send(y, rank + 1)
+            elif how != "twice" and not last:
+                y = Send.apply(y)
+            return y
+    model = Stage(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        made = {}
+        def forward(i):
+            place[:] = step, i
+            y = model(torch.full((2, 4), float(i), requires_grad=not first))
+            made[i] = getattr(model, "given", None), y
+            if last and how != "by hand":
+                end("forward")
+        def backward(i):
+            place[:] = step, i
+            given, y = made.pop(i)
+            if how == "by hand":
+                gradient = torch.ones(2, 4) if last else receive(rank + 1)
+                begin()
+                y.backward(gradient)
+                end("backward")
+                if not first:
+                    send(given.grad, rank - 1)
+                return
+            begin()
+            y.sum().backward()
+            if first:
+                end("backward")
+        warm = min(ranks - 1 - rank, m) if how == "requests" else m
+        for i in range(warm):
+            forward(i)
+        for i in range(m):
+            if warm + i < m:
+                forward(warm + i)
+            backward(i)
+        while requests:
+            requests.pop()[0].wait()
+        optimizer.step()
+        optimizer.zero_grad()
+    print("stamps", json.dumps(stamps) + "\\n", end="", flush=True)
+    distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("how", ["blocking", "requests", "by hand", "twice"])
+def test_stages_that_send_and_receive_within_passes_are_a_pipeline(tmp_path, how):
+    """By autograd functions, or the model itself; not if each pass goes on after it has sent."""
+    done = recorded(tmp_path / "out", torchrun(tmp_path, 3, textwrap.dedent(STAGES), how))
+    assert done.returncode == 0, done.stderr[-3000:]
+    timeline = sources.load(tmp_path / "out")
+    kinds = timeline.tasks.with_columns(pl.col("kind").cast(pl.String))
+    counts = dict(kinds.group_by("kind").len().iter_rows())
+    stages = timeline.ranks["stages"].list.item().to_list()
+    if how == "twice":
+        assert stages == [0, 0, 0]
+        assert counts["collective"] == 4 * 4 * 2 * (2 + 2)
+        assert [one.code for one in timeline.run.warnings] == ["transfers-in-passes"]
+        return
+    assert stages == [0, 1, 2]
+    assert "collective" not in counts
+    transfers = ("recv_forward", "send_forward", "recv_backward", "send_backward")
+    assert {counts[kind] for kind in transfers} == {4 * 4 * 2}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("stamps ")]
+    stamps = {
+        (rank, kind, *place): (began, ended)
+        for line in lines
+        for rank, kind, *place, began, ended in json.loads(line.partition(" ")[2])
+    }
+    passes = kinds.filter(pl.col("kind").is_in(PASSES))
+    found = {
+        (rank, kind, *place): (began, ended)
+        for rank, kind, *place, began, ended in passes.select(
+            "rank", "kind", "step", "microbatch", "start_ns", "end_ns"
+        ).iter_rows()
+    }
+    assert found.keys() == stamps.keys()
+    apart_ns = [
+        abs(one - other)
+        for key, times in stamps.items()
+        for one, other in zip(times, found[key], strict=True)
+    ]
+    assert median(apart_ns) < 1_000_000
+    schedule = Report.of(timeline).to_dict()["schedule"]["schedule"]
+    assert schedule == ("1f1b" if how == "requests" else "gpipe")
+
+
+def test_where_transfers_within_passes_are_not_timed_a_note_says_that_stages_are_not_told(tmp_path):
+    """Not of those that all ranks do alike, as in ring attention."""
+    command = torchrun(tmp_path, 3, textwrap.dedent(STAGES), "blocking")
+    done = recorded(tmp_path / "out", command, "--marks", "torch")
+    assert done.returncode == 0, done.stderr[-3000:]
+    timeline = sources.load(tmp_path / "out")
+    assert [one.code for one in timeline.run.warnings] == ["transfers-in-passes"]
+    assert set(timeline.tasks["kind"]) - {"gc"} == {"forward", "backward", "optimizer"}
+    around = recorded(
+        tmp_path / "ring", torchrun(tmp_path, 2, textwrap.dedent(RING)), "--marks", "torch"
+    )
+    assert around.returncode == 0, around.stderr[-3000:]
+    ring = sources.load(tmp_path / "ring")
+    assert not ring.run.warnings
+    assert set(ring.tasks["kind"]) - {"gc"} == {"forward", "backward", "optimizer"}
 
 
 def test_ranks_wait_for_each_other_in_the_passes_of_a_sharded_model(tmp_path):

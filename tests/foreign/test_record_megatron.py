@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import types
 from collections import Counter
 from enum import Enum
@@ -23,6 +24,7 @@ from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations import megatron
 from bubblescope.record.integrations.megatron import mindspeed, sail
 from bubblescope.record.settings import Settings
+from evaluating import check_evaluations, said_evaluations, stamped
 from full import needs
 from jobs import forked
 
@@ -31,7 +33,7 @@ RANKS = 3
 M = 5
 
 TRAIN = """
-import hashlib, sys, warnings
+import hashlib, sys, time, warnings
 warnings.simplefilter("ignore")
 warnings.filterwarnings("default", "bubblescope")
 import torch
@@ -96,8 +98,11 @@ def run(forward_only):
     )
 
 digest = hashlib.sha256()
-for _ in range(2):
-    for one in run(False) + run(True):
+for step in range(2):
+    losses, began = run(False), time.time_ns()
+    losses += run(True)
+    print(f"evaluated {rank} {step} {began} {time.time_ns()}\\n", end="", flush=True)
+    for one in losses:
         digest.update(one["loss"].numpy().tobytes())
     optimizer.step()
     optimizer.zero_grad()
@@ -189,16 +194,19 @@ def test_megatron_itself(tmp_path, chunks, overlap):
         assert done.returncode == 0, done.stderr[-3000:]
         assert "bubblescope stopped" not in done.stderr
         assert "bubblescope finds no" not in done.stderr
-        return sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
+        lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
+        return lines, said_evaluations(done.stdout)
 
-    alone = run(forked(2, "megatron.core", script, str(chunks), "4", overlap))
+    alone, _ = run(forked(2, "megatron.core", script, str(chunks), "4", overlap))
     assert len(alone) == 2
-    assert run([*record, "--", *job]) == alone
+    recorded, evaluations = run([*record, "--", *job])
+    assert recorded == alone
 
     # The evaluations, which are no steps, are not among them.
     assert counted(folder, "forward") == once(2 * chunks, 4)
     assert counted(folder, "backward") == once(2 * chunks, 4)
     assert transfers_match(folder)
+    check_evaluations(sources.load(folder), evaluations)
     optimizers = sources.load(folder).tasks.to_dicts()
     assert sum(task["kind"] == "optimizer" for task in optimizers) == 2 * STEPS
 
@@ -566,10 +574,10 @@ class Frameworks:
         exec(compile(source, name, "exec"), vars(made))
         return made
 
-    def train(self, run, chunks=1, **said):
+    def train(self, run, chunks=1, forward=lambda *_: [Tensor()], **said):
         model = [Model() for _ in range(chunks)]
         done = run(
-            forward_step_func=lambda *_: [Tensor()],
+            forward_step_func=forward,
             data_iterator=None,
             model=model,
             num_microbatches=M,
@@ -610,6 +618,32 @@ def test_a_pipeline_of_the_stand_in(monkeypatch, tmp_path, old):
     assert transfers_match(tmp_path)
     run = sources.load(tmp_path).run
     assert (run.schedule, run.microbatches) == ("1f1b", M)
+
+
+def test_an_evaluation_is_a_task_of_the_step_that_it_follows(monkeypatch, tmp_path):
+    stamps = []
+    for rank in range(RANKS):
+        frameworks = Frameworks(monkeypatch, tmp_path, rank)
+        megatron.schedules(frameworks.schedules, frameworks.session)
+
+        def evaluate(after, forward, rank=rank, frameworks=frameworks):
+            def run():
+                schedule = frameworks.schedules.get_forward_backward_func()
+                frameworks.train(schedule, forward=forward, forward_only=True)
+
+            stamps.append(stamped(run, rank, after))
+
+        evaluate(None, lambda *_: [time.sleep(0.01), Tensor()][1:])
+        for step in range(STEPS):
+            frameworks.train(frameworks.schedules.get_forward_backward_func())
+            evaluate(step, lambda *_: [time.sleep(0.01), Tensor()][1:])
+            evaluate(step, lambda *_: time.sleep(0.01) or 1 / 0)
+        frameworks.session.close()
+    timeline = sources.load(tmp_path)
+    check_evaluations(timeline, stamps)
+    assert timeline.steps == list(range(STEPS))
+    assert counted(tmp_path, "forward") == once(RANKS, M)
+    assert transfers_match(tmp_path)
 
 
 def test_a_forward_and_a_backward_at_once(monkeypatch, tmp_path):

@@ -19,6 +19,7 @@ from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
 from bubblescope.record.timers.events import PaddleTimer
 from bubblescope.render.text.report import Report
+from evaluating import check_evaluations, said_evaluations, stamped
 from full import needs
 from jobs import run
 
@@ -352,6 +353,21 @@ class TestOfItsStructure:
         assert timeline.run.microbatches == MICROBATCHES
         assert timeline.steps == list(range(STEPS))
 
+    @pytest.mark.parametrize(
+        "name", ["PipelineParallel", "PipelineParallelWithInterleave", "DualPipeVParallel"]
+    )
+    def test_an_evaluation_is_a_task_of_the_step_that_it_follows(self, tmp_path, name):
+        session, module, p2p, _ = hooked(tmp_path, 0)
+        pipeline = getattr(module, name)(0, p2p)
+        stamps = [stamped(pipeline.eval_batch, 0, None)]
+        for step in range(STEPS):
+            pipeline.train_batch()
+            stamps.append(stamped(pipeline.eval_batch, 0, step))
+        session.close()
+        timeline = sources.load(tmp_path)
+        check_evaluations(timeline, stamps)
+        assert timeline.steps == list(range(STEPS))
+
     def test_transfers_say_their_micro_batch_and_peer(self, tmp_path):
         played(tmp_path, "PipelineParallel")
         tasks = sources.load(tmp_path, clock="raw").tasks
@@ -566,7 +582,7 @@ def test_an_executor_without_profiler_is_one_warning(tmp_path):
 
 
 TRAIN = """
-import hashlib, sys
+import hashlib, sys, time
 import numpy as np, paddle
 from paddle import nn
 from paddle.distributed import fleet, parallel
@@ -596,7 +612,9 @@ for step in range(steps):
     x = paddle.to_tensor(np.random.rand(2 * microbatches, 8).astype("float32"))
     digest.update(model.train_batch([x, x], optimizer).numpy().tobytes())
     if step == 0:
+        began = time.time_ns()
         model.eval_batch([x, x], compute_loss=True)
+        print("evaluated", paddle.distributed.get_rank(), 0, began, time.time_ns(), flush=True)
 for parameter in model.parameters():
     digest.update(parameter.numpy().tobytes())
 print(f"rank {paddle.distributed.get_rank()} {digest.hexdigest()}", flush=True)
@@ -627,6 +645,8 @@ def test_paddles_dygraph_pipeline_is_recorded_as_it_ran(tmp_path):
     run(launch("without"), PADDLE_DISTRI_BACKEND="gloo")
     assert digests("with") == digests("without")
     timeline = sources.load(tmp_path / "out")
+    logs = [(tmp_path / "with" / f"workerlog.{rank}").read_text() for rank in range(ranks)]
+    check_evaluations(timeline, said_evaluations("".join(logs)))
     for kind in ("forward", "backward"):
         assert sorted(passes(timeline, kind)) == expected(timeline)
     counts = dict(timeline.tasks.group_by("kind").len().iter_rows())

@@ -127,7 +127,12 @@ JOBS: Final = (
     Job("FSDP1", "loops.py --wrap fsdp1"),
     Job("FSDP2", "loops.py --wrap fsdp"),
     Job("HSDP", "loops.py --wrap hsdp", 4),
-    Job("DeepSpeed ZeRO, accumulation", "loops.py --wrap zero --accumulate 2", 2, DEEPSPEED),
+    Job(
+        "DeepSpeed ZeRO, accumulation, evaluation",
+        "loops.py --wrap zero --accumulate 2 --evaluate",
+        2,
+        DEEPSPEED,
+    ),
     Job("Megatron core, 1F1B, evaluation", "megatron_job.py --evaluate", 2, MEGATRON),
     Job("Megatron core, interleaved × DP", "megatron_job.py --chunks 2 --replicas 2", 4, MEGATRON),
     Job("DeepSpeed, 1F1B, evaluation", "deepspeed_job.py --evaluate", 2, DEEPSPEED),

@@ -577,11 +577,16 @@ class Session:
             self.fail(error)
         return begun
 
-    def end(self, begun: Begun) -> None:
-        """End tasks now, the last begun first."""
+    def end(self, begun: Begun, name: str | None = None) -> None:
+        """End tasks now, the last begun first.
+
+        Args:
+            begun: What `begin` returned.
+            name: What to call them; by default what their places say.
+        """
         if begun.recorder is not None:
             for place, began in reversed(begun.tasks):
-                begun.recorder.end_task(place, began)
+                begun.recorder.end_task(place, began, name)
 
     def abandon(self, begun: Begun) -> None:
         """Let tasks that have begun be none."""

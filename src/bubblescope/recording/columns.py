@@ -52,6 +52,16 @@ WAITING: Final = "waiting for send"
 """Name of a task of kind other, among communication, in which a rank waited until a send was done; its
 stage and micro-batch are those that it was for."""
 
+SENT: Final = "send"
+RECEIVED: Final = "receive"
+"""Names of collectives that are what a rank sends to another, or receives from it, within a pass of a
+loop of its own; the other is their peer. Whether these are collectives, as those of ring attention are,
+or what stages of a pipeline send each other, shows when all ranks are read."""
+
+UNTIMED: Final = "untimed "
+"""Before these, the names of rows, one of each at most, that say that a rank does so in forwards,
+though it is not recorded: it is only where the host's clock times, without marks."""
+
 
 class Membership(msgspec.Struct, frozen=True, omit_defaults=True):
     """A communication group that a rank is part of.

@@ -26,6 +26,7 @@ from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.pipeline_order import places
 from bubblescope.sources.rank_grid import groups_of_grid
+from bubblescope.sources.transfers_in_passes import stages, untimed
 from bubblescope.sources.unused_forwards import Unused, without_unused
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
     from bubblescope.recording.columns import Header
+    from bubblescope.sources.pipeline_order import Place
     from bubblescope.sources.source import ReadOptions
 
 _RECORDING: Final = ".bubbles"
@@ -165,15 +167,16 @@ def _together(parts: Sequence[_Part]) -> Timeline:
         SourceError: One is damaged.
         TimelineError: Two are of the same rank.
     """
+    parts, notices = _taken_apart(parts)
     parts = _placed(parts)
     tasks = pl.concat([part.tasks for part in parts], how="diagonal")
     ranks = pl.DataFrame([part.rank for part in parts], schema=RANK_SCHEMA)
     unused = Unused(tasks, {})
-    if all(_is_loop(part) for part in parts):
+    if all(map(_is_loop, parts)):
         unused = without_unused(tasks)
     try:
         run = joined([part.run for part in parts], len(parts))
-        run = run.warned(*_outlasted(parts), *unused.notices())
+        run = run.warned(*notices, *unused.notices(), *_outlasted(parts))
         return Timeline(unused.tasks, ranks, run)
     except TimelineError as error:
         if len(parts) == 1:
@@ -202,14 +205,65 @@ def _placed(parts: Sequence[_Part]) -> Sequence[_Part]:
         part.rank["stages"] == [found[part.rank["rank"]].stage] for part in parts
     ):
         return parts
-    moved = []
-    for part in parts:
-        stage, replica = found[part.rank["rank"]]
-        told = pl.col("stage").is_not_null()
-        tasks = part.tasks.with_columns(stage=pl.when(told).then(pl.lit(stage, pl.Int32)))
-        rank = part.rank | {"stages": [stage], "dp": replica}
-        moved.append(msgspec.structs.replace(part, tasks=tasks, rank=rank))
-    return moved
+    return [_moved(part, found[part.rank["rank"]]) for part in parts]
+
+
+def _moved(part: _Part, place: Place) -> _Part:
+    """Return a recording of a rank of one stage with where it stands."""
+    told = pl.col("stage").is_not_null()
+    tasks = part.tasks.with_columns(stage=pl.when(told).then(pl.lit(place.stage, pl.Int32)))
+    rank = part.rank | {"stages": [place.stage], "dp": place.replica}
+    return msgspec.structs.replace(part, tasks=tasks, rank=rank)
+
+
+def _taken_apart(parts: Sequence[_Part]) -> tuple[Sequence[_Part], Sequence[Notice]]:
+    """Return recordings of a loop of a job's own, told what is sent and received within passes.
+
+    If ranks are stages that do so, this says where they stand, unless the job has.
+    """
+    if not all(map(_is_loop, parts)):
+        return parts, ()
+    read = [(part, *untimed(part.tasks)) for part in parts]
+    parts = [msgspec.structs.replace(part, tasks=tasks) for part, tasks, _ in read]
+    of_ranks = {part.rank["rank"]: part for part in parts}
+    replicas = all(
+        part.rank["pp"] is None and not (part.rank["stages"] or [0])[0] for part in parts
+    )
+    if replicas and any(one_way for *_, one_way in read):
+        return parts, (_UNKNOWN,)
+    if len(of_ranks) < len(parts):
+        return parts, ()
+
+    def may_stand(rank: int, place: Place) -> bool:
+        known = of_ranks[rank].rank
+        alone = len(known["stages"] or ()) == 1
+        return alone and (known["pp"] is None or known["stages"] == [place.stage])
+
+    found = stages({rank: part.tasks for rank, part in of_ranks.items()}, may_stand)
+    if found is None:
+        return parts, ()
+    told = [
+        msgspec.structs.replace(part, tasks=found.tasks[rank]) for rank, part in of_ranks.items()
+    ]
+    if found.places is None:
+        return told, (_UNCLEAR,) * (found.one_way and replicas)
+    return [
+        part if part.rank["pp"] is not None else _moved(part, found.places[part.rank["rank"]])
+        for part in told
+    ], ()
+
+
+_UNKNOWN: Final = Notice(
+    "transfers-in-passes",
+    "ranks send or receive within their passes, which is recorded only where the host's clock times, "
+    "without marks; whether they are stages of a pipeline is not known, so they are taken for replicas",
+)
+_UNCLEAR: Final = Notice(
+    "transfers-in-passes",
+    "ranks send and receive within their passes, but not as stages of a pipeline do: receive as a pass "
+    "begins and send as it ends, from one rank to the next; they are taken for replicas, and what they "
+    "send and receive for collectives",
+)
 
 
 def _is_loop(part: _Part) -> bool:

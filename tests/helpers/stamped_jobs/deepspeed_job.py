@@ -134,16 +134,19 @@ def main() -> None:
         engine.load_checkpoint(saved)
     seed = engine.grid.get_data_parallel_id()
     first = optimizer.done = engine.global_steps
+
+    def evaluate(after: int | None) -> None:
+        numbers = (tag(after or 0, i, evaluation=True) for i in range(asked.microbatches))
+        with stamps.around("evaluation", step=after):
+            stamps.loss(engine.eval_batch((tokens(one, seed),) * 2 for one in numbers))
+
+    if asked.evaluate:
+        evaluate(None)
     for step in range(first, asked.steps):
         batches = ((tokens(tag(step, i), seed),) * 2 for i in range(asked.microbatches))
         stamps.loss(engine.train_batch(batches))
         if asked.evaluate:
-            batches = (
-                (tokens(tag(step, i, evaluation=True), seed),) * 2
-                for i in range(asked.microbatches)
-            )
-            with stamps.around("evaluation", step=step):
-                stamps.loss(engine.eval_batch(batches))
+            evaluate(step)
         if asked.resume and not START and step == 1:
             with stamps.around("checkpoint", step=step):
                 engine.save_checkpoint(saved)

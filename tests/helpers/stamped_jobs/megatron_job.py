@@ -6,7 +6,6 @@ torchrun --nproc-per-node 2 megatron_job.py --chunks 2
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -73,14 +72,18 @@ def noted(stamps: Stamps, step: Callable[[], int | None]) -> None:
         setattr(schedules, name, call)
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--chunks", type=int, default=1)
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--microbatches", type=int, default=4)
     parser.add_argument("--evaluate", action="store_true")
-    asked = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:  # noqa: C901  as such loops are
+    asked = arguments()
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     stamps = Stamps(distributed.get_rank())
@@ -142,17 +145,18 @@ def main() -> None:
         for one in said:
             stamps.loss(one["loss"])
 
-    step, evaluating = 0, False
+    step, evaluating = None, False
     noted(stamps, lambda: None if evaluating else step)
-    for step in range(asked.steps):
+    for step in (None, *range(asked.steps)):  # before the first is only an evaluation
         evaluating = False
-        run(step)
-        optimizer.step()
-        optimizer.zero_grad()
+        if step is not None:
+            run(step)
+            optimizer.step()
+            optimizer.zero_grad()
         if asked.evaluate:
             evaluating = True
-            with stamps.around("evaluation", step=step), contextlib.suppress(StopIteration):
-                run(step)
+            with stamps.around("evaluation", step=step):
+                run(step or 0)
     stamps.results(*model)
     distributed.destroy_process_group()
 

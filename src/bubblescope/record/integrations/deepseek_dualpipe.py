@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+from bubblescope.record.integrations.evaluations import evaluation
 from bubblescope.record.integrations.two_chunks import Names, TwoChunks
 
 if TYPE_CHECKING:
@@ -40,15 +41,17 @@ def _record(module: ModuleType, pipe: Any, session: Session) -> None:
         return int(module.dist.distributed_c10d.get_global_rank(pipe.group, peer))
 
     step = pipe.step
+    evaluate = evaluation(step, session)
     chunks = TwoChunks(session, _NAMES, whole)
     chunks.record(pipe, module.WeightGradStore)
     session.used_by(pipe, "dualpipe")
 
     @functools.wraps(step)
     def begin(self: Any, *inputs: Any, **how: Any) -> Any:
-        if module.torch.is_grad_enabled():  # without, it is inference and no step
-            _introduce(self, how.get("num_chunks", 0), chunks, session)
-            session.begin_step()
+        if not module.torch.is_grad_enabled():
+            return evaluate(self, *inputs, **how)
+        _introduce(self, how.get("num_chunks", 0), chunks, session)
+        session.begin_step()
         return step(self, *inputs, **how)
 
     pipe.step = begin

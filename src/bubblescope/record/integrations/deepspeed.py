@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
+from bubblescope.record.integrations.evaluations import evaluation
 from bubblescope.record.integrations.torch_groups import FRAMEWORK, groups_of
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ _OF_A_STEP: Final = (Kind.COLLECTIVE, Kind.OPTIMIZER, Kind.OTHER)
 
 
 def engine(module: ModuleType, session: Session) -> None:
-    """Record `train_batch` of all pipeline engines; `eval_batch` is no step, and is not recorded."""
+    """Record `train_batch` of all pipeline engines as steps, and `eval_batch` as evaluations."""
     pipeline = module.PipelineEngine
     theirs = pipeline._exec_schedule  # noqa: SLF001  what it runs has no other name
     sums_loss = pipeline._aggregate_total_loss  # noqa: SLF001
+    evaluates = pipeline.eval_batch
     getattr(pipeline, _MAP)
     session.used_by(pipeline, "deepspeed")
 
@@ -83,6 +85,7 @@ def engine(module: ModuleType, session: Session) -> None:
                 own[_MAP] = before
 
     pipeline._exec_schedule = exec_schedule  # noqa: SLF001
+    pipeline.eval_batch = evaluation(evaluates, session)
     # Here every stage waits for the last one's loss.
     pipeline._aggregate_total_loss = session.timed(  # noqa: SLF001
         sums_loss, lambda *_, **__: identity_of(Kind.COLLECTIVE)

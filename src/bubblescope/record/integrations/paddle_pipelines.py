@@ -23,6 +23,7 @@ from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
 from bubblescope.record.claims import claim
 from bubblescope.record.coordinates import coordinates
+from bubblescope.record.integrations.evaluations import evaluation
 from bubblescope.record.integrations.paddle_groups import memberships
 from bubblescope.record.integrations.two_chunks import Names, TwoChunks
 from bubblescope.record.job_log import warn
@@ -120,13 +121,16 @@ def executor(module: ModuleType, session: Session) -> None:
 
 
 def _steps(pipeline: Any, session: Session, begin: Callable[[Any], None]) -> None:
-    """Make a class's own `forward_backward_pipeline` begin steps.
+    """Make a class's own `forward_backward_pipeline` begin steps, and its `eval_batch` be recorded.
 
     Args:
         pipeline: The class.
         session: The session.
         begin: Called with the pipeline before each step.
     """
+    evaluates = vars(pipeline).get("eval_batch")
+    if evaluates is not None:
+        pipeline.eval_batch = evaluation(evaluates, session)
     theirs = vars(pipeline).get("forward_backward_pipeline")
     if theirs is None:
         return

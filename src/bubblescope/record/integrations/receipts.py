@@ -30,6 +30,7 @@ def awaited(
     places: Sequence[bytes],
     recorder: Recorder,
     counts: Callable[[], bool] | None = None,
+    name: str | None = None,
 ) -> None:
     """Let waiting for requests be recorded, together, from first wait to last.
 
@@ -38,8 +39,9 @@ def awaited(
         places: What is done then: tasks' places, packed.
         recorder: Records it.
         counts: Says, as the first is waited for, whether that is to be recorded; it is if left out.
+        name: What to call the tasks; by default what their places say.
     """
-    receipt = _Receipt(places, recorder, counts)
+    receipt = _Receipt(places, recorder, counts, name)
     for request in requests:
         # A class of another kind may not let itself be changed, or be held, or wait otherwise.
         with suppress(TypeError, AttributeError):
@@ -55,16 +57,22 @@ class _Receipt:
         places: Of the tasks, packed.
         recorder: Records them.
         counts: As of `awaited`.
+        name: As of `awaited`.
 
     Attributes:
         open: How many of the requests were not waited for yet.
     """
 
     def __init__(
-        self, places: Sequence[bytes], recorder: Recorder, counts: Callable[[], bool] | None
+        self,
+        places: Sequence[bytes],
+        recorder: Recorder,
+        counts: Callable[[], bool] | None,
+        name: str | None,
     ) -> None:
         self.open = 0
         self._counts = counts
+        self._name = name
         self._places = places
         self._recorder = recorder
         self._began: list[Any] = []
@@ -79,7 +87,7 @@ class _Receipt:
             self.open -= 1
             if self.open == 0 and self._began:
                 for place, at in zip(reversed(self._places), reversed(self._began), strict=True):
-                    self._recorder.end_task(place, at)
+                    self._recorder.end_task(place, at, self._name)
 
 
 def _record_waits(kind: Any) -> None:

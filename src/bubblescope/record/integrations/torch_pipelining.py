@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of, kind_of, place_of
-from bubblescope.record.integrations.torch_aside import ASIDE
+from bubblescope.record.integrations.evaluations import evaluation
 from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_weights import Weights
 from bubblescope.recording.columns import WAITING
@@ -71,7 +71,7 @@ def schedules(module: ModuleType, session: Session) -> None:
 
 
 def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
-    evaluate = session.beside(session.alone(step), ASIDE, "evaluation", early=True)
+    evaluate = evaluation(step, session)
     weights = Weights()
 
     @functools.wraps(step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+from bubblescope.record.integrations.evaluations import evaluation
 from bubblescope.record.integrations.megatron.compute import Compute
 from bubblescope.record.integrations.megatron.messages import Messages, communicating
 from bubblescope.record.integrations.megatron.placement import (
@@ -89,9 +90,7 @@ class Pipeline:
     def stepping(
         self, run: Callable[..., Any], describe: Describe | None = None
     ) -> Callable[..., Any]:
-        """Return a schedule of which every call is a step.
-
-        An evaluation is no step, and is not recorded.
+        """Return a schedule of which every call is a step, or an evaluation if it runs forwards only.
 
         Args:
             run: The schedule; it is called with names.
@@ -99,6 +98,8 @@ class Pipeline:
         """
         if getattr(run, _MARK, None) is self._session:
             return run
+
+        evaluate = evaluation(run, self._session)
 
         @functools.wraps(run)
         def step(*args: Any, **said: Any) -> Any:
@@ -110,7 +111,7 @@ class Pipeline:
                 self._begin(getattr(run, "__name__", ""), said, describe)
             self._inside, self.step.training = True, trains
             try:
-                return run(*args, **said)
+                return (run if trains else evaluate)(*args, **said)
             finally:
                 self._inside = self.step.training = False
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of, place_of
+from bubblescope.record.integrations.evaluations import EVALUATION
 from bubblescope.record.integrations.receipts import awaited, recording
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_common import Steps, leave_out, leave_out_whole
@@ -20,6 +21,7 @@ from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.called import Called
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
 from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work, apart
+from bubblescope.record.integrations.torch_loop.in_passes import names, transfers
 from bubblescope.record.integrations.torch_loop.models import (
     Modules,
     called_of,
@@ -32,6 +34,7 @@ from bubblescope.record.integrations.torch_loop.reductions import Reducing
 from bubblescope.record.integrations.torch_loop.skipping import Skipping
 from bubblescope.record.integrations.torch_loop.untrained import UntrainedModules, leave
 from bubblescope.record.notes import FORWARD, OPTIMIZER
+from bubblescope.recording.columns import UNTIMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -132,11 +135,13 @@ class Loop:
         """Iterators of data that the training has fetched from."""
         self._feeds = False
         """Whether data is fetched from one of these now."""
+        self._untimed: set[str] = set()
+        """What has been said to be done in forwards, though it is not recorded."""
         session.when_used(self._heed)
         session.shared(Copies).loop = self
         self._reducing: Reducing | None = None
         self._skipping = Skipping()
-        self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
+        self._evaluated = session.beside(_called, ASIDE, EVALUATION, early=True)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Those of all threads."""
         self._others = UntrainedModules(self, session)
@@ -272,7 +277,8 @@ class Loop:
         session = type(self._session)
         ours = (
             *(Loop._said, Loop._fails, Loop._take_back, Modules.add),
-            *(Loop._in_pass, Loop._await_collective, recording(_called)),
+            *(Loop._in_pass, Loop._note_untimed, Loop._said_in_pass, Loop._await_collective),
+            recording(_called),
             *(session.begin, session.end, session.abandon),
         )
         if leave_out_whole(eval_frame, *ours):
@@ -606,7 +612,7 @@ class Loop:
         unless the training has fetched from there before: some do, and then put the model back.
         """
         training = self.timed(function, lambda _: _DATA, self._trains)
-        evaluating = self._session.beside(function, ASIDE, "evaluation", early=True)
+        evaluating = self._session.beside(function, ASIDE, EVALUATION, early=True)
 
         @functools.wraps(function)
         def call(iterator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -679,7 +685,8 @@ class Loop:
     def transfer(self, function: Any, otherwise: Any) -> Any:
         """Return a transfer that is recorded in passes as collectives are: ranks of a stage wait there.
 
-        Those of ring attention do. What a request is for is waited for later.
+        Those of ring attention do. What a request is for is waited for later. Only all ranks together
+        show whether they are stages that do so; for that, who is at the other end is recorded as well.
 
         Args:
             function: Sends or receives.
@@ -688,14 +695,19 @@ class Loop:
 
         @functools.wraps(function)
         def transfer(*args: Any, **kwargs: Any) -> Any:
-            if self._torch.compiler.is_compiling() or not self._in_pass():
+            if self._torch.compiler.is_compiling():
+                return otherwise(*args, **kwargs)
+            if not self._in_pass():
+                self._note_untimed(function, args, kwargs)
                 return otherwise(*args, **kwargs)
             if function.__name__ in ("send", "recv"):
-                return self._collect_in_pass(function, args, kwargs)
+                return self._collect_in_pass(function, args, kwargs, transfers)
             requests = function(*args, **kwargs)
-            for request in requests if isinstance(requests, list) else [requests]:
+            each = requests if isinstance(requests, list) else [requests]
+            said = self._said_in_pass(transfers, function, args, kwargs, len(each))
+            for request, (places, name) in zip(each, said, strict=True):
                 if request is not None:
-                    self._await_collective(request)
+                    self._await_collective(request, places, name)
             return requests
 
         self.passing.append(transfer)
@@ -708,8 +720,33 @@ class Loop:
             return False
         return type(what) is Called or what is self._backward or what is self._gradient
 
-    def _collect_in_pass(self, function: Any, args: Any, kwargs: Any) -> Any:
-        outer, begun = self.inside, self._session.begin(_COLLECTIVE)
+    def _note_untimed(self, function: Any, args: Any, kwargs: Any) -> None:
+        """Say once that a forward sends or receives, if that is not recorded, for no host times it."""
+        recorder, timed = self._session.recorder, self.intake.items is not None
+        if type(self.inside) is not Called or timed or recorder is None or _thread() != self.thread:
+            return
+        try:
+            for name in names(function, args, kwargs) - self._untimed if recorder.recording else ():
+                self._untimed.add(name)
+                recorder.add_task(*_COLLECTIVE, _now(), _now(), UNTIMED + name)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+
+    def _said_in_pass(
+        self, said: Any, function: Any, args: Any, kwargs: Any, requests: int = 1
+    ) -> list[tuple[Sequence[bytes], str | None]]:
+        """Return where what a call within a pass asks for belongs, packed, and what it is called."""
+        try:
+            if said is not None:
+                found: list[Any] = said(function, args, kwargs, requests)
+                return found
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+        return [(_COLLECTIVE, None)] * requests
+
+    def _collect_in_pass(self, function: Any, args: Any, kwargs: Any, said: Any = None) -> Any:
+        ((places, name),) = self._said_in_pass(said, function, args, kwargs)
+        outer, begun = self.inside, self._session.begin(places)
         self.inside = function  # what it calls itself is part of it
         try:
             result = function(*args, **kwargs)
@@ -718,13 +755,15 @@ class Loop:
             raise
         finally:
             self.inside = outer
-        self._session.end(begun)
+        self._session.end(begun, name)
         return result
 
-    def _await_collective(self, work: Any) -> None:
+    def _await_collective(
+        self, work: Any, places: Sequence[bytes] = _COLLECTIVE, name: str | None = None
+    ) -> None:
         """Let waiting for it be recorded, in whatever step and task that will be."""
         if (recorder := self._session.recorder) is not None:
-            awaited([work], _COLLECTIVE, recorder, self._waits)
+            awaited([work], places, recorder, self._waits, name)
 
     def _waits(self) -> bool:
         """Say whether a wait for a collective is to be recorded now."""
@@ -858,7 +897,7 @@ class Loop:
         try:
             if in_checkpoint():
                 return True
-            self._session.was_beside(ASIDE, "evaluation", begin)
+            self._session.was_beside(ASIDE, EVALUATION, begin)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
         return True
