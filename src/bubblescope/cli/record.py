@@ -161,6 +161,10 @@ def record(
             begun = any(_recorded(attempt.folder) for attempt in attempts)
             why = why_nothing(seen, settings.window, known(), begun=begun)
             err.print(Text(f"nothing was recorded: {why}", "yellow"))
+            if running := _running(notes):
+                left = units.count(running, "process", "processes")
+                text = f"the job goes on in {left}; what it records from here on goes to {folder}"
+                err.print(Text(text, "yellow"))
         if (left_out := why_not_all(seen)) is not None:
             err.print(Text(left_out, "yellow"))
     sys.exit(code or (0 if recorded else NO_TASKS))
@@ -234,6 +238,21 @@ def _run(command: tuple[str, ...], settings: Settings) -> int:
     code = job.wait()
     # As a shell would say that it was killed.
     return code if code >= 0 else 128 - code
+
+
+def _running(notes: str) -> int:
+    """Return how many processes of the job run though it has ended, as far as the system says.
+
+    It may have made a daemon of itself, or its launcher was killed and its ranks were not.
+
+    Args:
+        notes: Where they were told to leave notes: others know nothing of it.
+    """
+    count = 0
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            count += notes.encode() in (place / "environ").read_bytes()
+    return count
 
 
 def _attempts(folder: Path, since_ns: int) -> list[Attempt]:
