@@ -588,6 +588,25 @@ LOOPS = {
             optimizer.step()
         """,
     ),
+    "forward alone": (
+        2,
+        """
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.ModuleList([made()])
+            def forward(self, x):
+                return self.inner[0](x)
+        model = Model()
+        optimizer = optimizer_of(model)
+        with torch.no_grad():
+            model.forward(x)
+        for step in range(2):
+            for _ in range(2):
+                model.forward(x).sum().backward()
+            optimizer.step()
+        """,
+    ),
     "checkpointed": (
         3,
         """
@@ -823,6 +842,12 @@ class TestLoops:
         """By a module that nobody calls, as Lightning does."""
         recorded = steps("only held")
         for step in range(4):
+            assert order(recorded, step=step) == IN_TURN
+
+    def test_a_model_whose_forward_is_called_by_itself(self, steps):
+        """PyTorch notices no such call; that of its part is noticed from the first on."""
+        recorded = steps("forward alone")
+        for step in range(2):
             assert order(recorded, step=step) == IN_TURN
 
     def test_activations_are_computed_again(self, steps):
@@ -2202,12 +2227,12 @@ def test_ranks_wait_for_each_other_in_the_passes_of_a_sharded_model(tmp_path):
     for rank, (_, stamps) in said.items():
         waits = tasks.filter(rank=rank, kind="collective").sort("start_ns")
         assert waits.height == len(stamps)
-        # A task is the whole call, of which the job's own stamps are what waits at its end.
+        # A task is the whole call, of which the job's own stamps are what waits at its end. On a busy
+        # machine, a process may have to wait for a core in between, but not in most calls.
         waited_ns = [end - begin for begin, end in sorted(stamps)]
-        assert all(
-            recorded_ns >= ns for recorded_ns, ns in zip(waits["length"], waited_ns, strict=True)
-        )
-        assert waits["length"].sum() < 1.25 * sum(waited_ns)
+        besides = [all_ns - ns for all_ns, ns in zip(waits["length"], waited_ns, strict=True)]
+        assert min(besides) >= 0
+        assert median(besides) < 5_000_000
         passes = tasks.filter(pl.col("kind").cast(pl.String).is_in(PASSES), rank=rank)
         within = waits.join_where(
             passes.select("start_ns", "end_ns"),

@@ -154,6 +154,22 @@ class TestDistillation:
 
 
 class TestWhatIsNotTrained:
+    def test_what_is_frozen_is_known_before_the_first_step(self, tmp_path):
+        timeline, _ = train_beside(
+            tmp_path,
+            """
+            model, teacher = Student(), Teacher().requires_grad_(False)
+            optimizer = optimizer_of(model)
+            for _ in range(2):
+                z = teacher(x)
+                for _ in range(2):
+                    (model(x) - z).sum().backward()
+                optimizer.step()
+            """,
+        )
+        named = timeline.tasks.filter(name="running Teacher")
+        assert named["step"].to_list() == [None, 0]
+
     def test_an_average_may_be_evaluated_between_steps(self, tmp_path):
         timeline, said = train_beside(
             tmp_path,

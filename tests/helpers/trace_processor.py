@@ -19,7 +19,7 @@ import pytest
 
 from bubblescope.render.layout import drawn_ns, duration_text, ordered_ranks, short_label, with_rows
 from bubblescope.render.traces.slices import flows, step_spans
-from viewing import context_of
+from viewing import PATIENCE_MS, context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -328,21 +328,31 @@ def perfetto_ui(browser: Any, trace: Path) -> Iterator[Any]:
 
 
 def painted(page: Any, count: int) -> list[tuple[int, ...]]:
-    """Return the colours of the first row of that many blocks, left to right, once it is there."""
+    """Return the colours of the first row of that many blocks, left to right, once it is there.
+
+    On a busy machine that takes long, and a picture may be taken while the page is being drawn: what
+    two pictures show that are taken one after the other is there.
+    """
     reader = page.context.new_page()
     page.bring_to_front()
-    until = time.monotonic() + 60
+    before = None
+    until = time.monotonic() + PATIENCE_MS / 1000
     while time.monotonic() < until:
         page.keyboard.press("Escape")  # a dialog about what it cannot load from the network
         png = base64.b64encode(page.screenshot()).decode()
         height, width, data = reader.evaluate(_PIXELS, png)
         picture = np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
-        for line in picture[100:, 260:, :3].astype(np.int32):
-            ends = np.flatnonzero((line[1:] != line[:-1]).any(axis=1)) + 1
-            runs = np.split(line, ends)
-            long = [run[0] for run in runs if len(run) >= 20]  # no text
-            blocks = [tuple(colour.tolist()) for colour in long if np.ptp(colour) > 25]  # not grey
-            if len(blocks) == count:
-                return blocks
+        found = next((row for row in _rows_of_blocks(picture) if len(row) == count), None)
+        if found is not None and found == before:
+            return found
+        before = found
         time.sleep(0.5)
     raise AssertionError(f"no row of {count} blocks")
+
+
+def _rows_of_blocks(picture: np.ndarray) -> Iterator[list[tuple[int, ...]]]:
+    for line in picture[100:, 260:, :3].astype(np.int32):
+        ends = np.flatnonzero((line[1:] != line[:-1]).any(axis=1)) + 1
+        runs = np.split(line, ends)
+        long = [run[0] for run in runs if len(run) >= 20]  # no text
+        yield [tuple(colour.tolist()) for colour in long if np.ptp(colour) > 25]  # not grey

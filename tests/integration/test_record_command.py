@@ -232,6 +232,32 @@ class TestTheJobComesFirst:
         done = recorded(tmp_path / "out", *python(tmp_path, BEGINS + ends))
         assert said in " ".join(done.stderr.split())
 
+    def test_a_job_that_goes_on_as_another_program_loses_nothing(self, tmp_path):
+        ends = "os.execvp('echo', ['echo', 'goes on'])"
+        program = f"{BEGINS}job.end(job.begin([identity_of(Kind.FORWARD)]))\n{ends}"
+        done = recorded(tmp_path / "out", *python(tmp_path, program))
+        assert (done.returncode, done.stdout.splitlines()[0]) == (0, "goes on")
+        assert sources.load(tmp_path / "out").run.warnings == ()
+
+    def test_a_job_that_makes_a_daemon_of_itself_is_said_to_go_on(self, tmp_path):
+        go_on, gone = tmp_path / "go on", tmp_path / "gone"
+        waits = f"""
+            import os, time
+            if not os.fork():
+                os.setsid()
+                while not os.path.exists({str(go_on)!r}):
+                    time.sleep(0.01)
+                open({str(gone)!r}, "w").close()
+        """
+        job = python(tmp_path, textwrap.dedent(waits))
+        # What runs on holds the streams of the job, for whose end `recorded` would wait.
+        done = recorded(tmp_path / "out", "sh", "-c", f'"{job[0]}" "{job[1]}" > /dev/null 2>&1')
+        go_on.touch()
+        assert done.returncode == 3
+        assert "the job goes on in 1 process; what it records from here on goes to" in " ".join(
+            done.stderr.split()
+        )
+
     @pytest.mark.parametrize("hangs", [False, True])
     def test_a_job_that_leaves_at_once_loses_nothing_and_does_not_wait_for_long(
         self, tmp_path, hangs
@@ -381,7 +407,8 @@ class TestTheWindow:
         (("--steps", "5"), "10:15"),
         (("--steps", "5:5"), "no step"),
         (("--exit-after",), "--steps"),
-        (("--max-mb", "0"), "more than 0"),
+        (("--max-mb", "0.01"), "at least 0.08"),
+        (("--output", ""), "no folder is named to write to"),
         (("--prometheus", "here"), "port"),
         (("--timer", "sundial"), "sundial"),
     ],

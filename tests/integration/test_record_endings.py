@@ -231,6 +231,46 @@ def test_tasks_that_are_handed_over_are_written_once_wherever_that_is_interrupte
     assert number > 50
 
 
+CLOSES_ALL = """
+import os, sys, time
+from pathlib import Path
+from bubblescope.record import Recorder
+
+folder = Path(sys.argv[1])
+with Recorder(folder / "out", rank=0) as recorder:
+    def steps():
+        for _ in range(3):
+            with recorder.step(), recorder.task("forward", microbatch=0):
+                pass
+    steps()
+    size = recorder.path.stat().st_size
+    while recorder.path.stat().st_size == size:
+        time.sleep(0.01)
+    os.closerange(3, 256)
+    own = [open(folder / str(number), "w") for number in range(16)]  # which get these numbers
+    steps()
+for number, file in enumerate(own):
+    file.write(f"mine {number}")
+    file.close()
+"""
+
+
+def test_a_job_that_closes_all_files_has_its_own_and_loses_nothing(tmp_path):
+    """As it does that makes a daemon of itself: what it opens then has the recording's number."""
+    job = subprocess.run(
+        [sys.executable, "-c", CLOSES_ALL, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (job.returncode, job.stderr) == (0, "")
+    assert [(tmp_path / str(number)).read_text() for number in range(16)] == [
+        f"mine {number}" for number in range(16)
+    ]
+    run = sources.load(tmp_path / "out")
+    assert (run.steps, run.run.warnings, run.run.attempts) == ([0, 1, 2, 3, 4, 5], (), ())
+
+
 def limited(folder, size):
     """Run the job with files that cannot grow beyond a size; it has 200 steps, some 800 kB."""
 

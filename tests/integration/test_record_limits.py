@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bubblescope import RecorderError, TimelineError, sources
 from bubblescope.record import Recorder
 from bubblescope.recording import file as sink
-from bubblescope.recording.columns import Header
+from bubblescope.recording.columns import Header, Membership
 from bubblescope.recording.file import Sink, older
 from full import examples
 from recorded_rows import recorded
@@ -90,7 +90,11 @@ def test_never_more_than_the_limit_is_on_disk_and_what_is_missing_is_said(
 
 def test_a_limit_that_holds_no_task_is_refused_and_the_least_one_works(tmp_path):
     with pytest.raises(RecorderError, match=r"max_mb must be at least 0\.08, not 0\.01"):
-        Recorder(tmp_path, rank=0, max_mb=0.01).__enter__()
+        Recorder(tmp_path, rank=0, max_mb=0.01)
+    groups = [Membership(((0, 1, 2),), name=f"group {number}") for number in range(300)]
+    with pytest.raises(RecorderError, match=r"max_mb must be at least 0\.\d+, not 0\.08"):
+        Recorder(tmp_path, rank=0, max_mb=0.08, groups=groups).__enter__()
+    assert not list(tmp_path.rglob("*.bubbles"))  # no empty one, of which nobody knows what it is
     with Recorder(tmp_path, rank=0, max_mb=0.08) as recorder:
         for _ in range(3):
             with recorder.step():

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from bubblescope import sources
-from bubblescope.record.settings import MARKS, TIMERS, VARIABLE, Settings
+from bubblescope.record.settings import LEAST_MB, MARKS, TIMERS, VARIABLE, Settings
 from full import FULL, needs
 from places import ROOT
 
@@ -136,12 +136,12 @@ WRONG = [
     ("steps", "'' is not like 10:15"),
     ("exit-after", "exit-after needs the last step, such as steps=10:15"),
     ("exit-after=yes,steps=:3", "exit-after is true or false, not 'yes'"),
-    ("out=", "out is a folder, and none is named"),
+    ("out=", "no folder is named to write to"),
     ("timer=sundial", "'sundial' is none of cuda, hip, npu, cupti, cpu"),
     ("marks=nvtx+torch", "'nvtx+torch' is none of nvtx, mstx, torch"),
     ("max-mb=much", "max-mb is a number of megabytes, not 'much'"),
-    ("max-mb=0", "max-mb must be more than 0"),
-    ("max-mb=nan", "max-mb must be more than 0"),
+    ("max-mb=0.01", "max-mb must be at least 0.08, not 0.01"),
+    ("max-mb=nan", "max-mb must be at least 0.08, not nan"),
     ("prometheus=here", "'here' is neither a port"),
     ("overwrite", "overwrite is of `bubblescope record` alone"),
     ('out="x', "cannot be taken apart from 'out=\"x' on"),
@@ -190,7 +190,7 @@ PLACES = some.text(some.characters(exclude_characters="\0"), min_size=1)
         stop=some.none() | some.integers(10, 10**9),
         timer=some.none() | some.sampled_from(TIMERS),
         marks=some.lists(some.sampled_from(MARKS)).map(tuple),
-        max_mb=some.none() | some.floats(1e-3, 1e9),
+        max_mb=some.none() | some.floats(LEAST_MB, 1e9),
         profiler_api=some.booleans(),
         exit_after=some.just(value=False),
         prometheus=some.none() | some.sampled_from(["19400", "[::1]:80"]),

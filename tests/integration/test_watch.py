@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -466,6 +468,36 @@ def test_what_is_no_recording_is_said_and_the_others_are_shown(tmp_path):
     for number in range(4, 12):
         path(tmp_path, number).write_bytes(b"xxxxxxxx")
     assert "and 7 files more" in watch.shown()
+
+
+def test_what_cannot_be_read_is_said_where_there_is_nothing_else(tmp_path):
+    """Once where lines are printed one after the other, and not as if nobody recorded."""
+    folder = tmp_path / "attempt-0001"
+    folder.mkdir()
+    path(folder).write_bytes(b"no recording at all")
+    assert "no recording can be read" in Watch(tmp_path).shown()
+    later = threading.Timer(1, path(folder).unlink)
+    later.start()
+    Sink(path(folder, 1), header(1)).close(complete=True)
+    done = CliRunner().invoke(cli, ["watch", "--interval", "0.1", str(tmp_path)])
+    later.join()
+    assert done.stderr.count("rank00000.bubbles is not a recording or is damaged (no Arrow") == 1
+
+
+def test_a_folder_that_may_not_be_looked_into_is_named(tmp_path, monkeypatch):
+    folder = tmp_path / "attempt-0001"
+    folder.mkdir()
+    listed = os.scandir
+
+    def scandir(place):
+        if Path(place) == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+        return listed(place)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    shown = Watch(tmp_path).shown()
+    assert "no recording can be read" in shown
+    assert "attempt-0001 cannot be listed (Permission denied)" in shown
 
 
 def test_a_rank_from_which_nothing_comes_is_named(tmp_path, monkeypatch):

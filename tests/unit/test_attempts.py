@@ -7,6 +7,8 @@ import json
 import multiprocessing
 import os
 import random
+import re
+import socket
 import subprocess
 import sys
 import threading
@@ -180,6 +182,63 @@ def test_the_last_start_is_read_unless_another_is_asked_for(tmp_path):
         bubblescope.load(tmp_path, attempt=3)
     with pytest.raises(SourceError, match="is not a recording with attempts"):
         bubblescope.load(tmp_path / "attempt-0001", attempt=1)
+
+
+RECORDS_ON = """
+import sys
+from bubblescope.record import Recorder
+with Recorder(sys.argv[1], rank=0, stages=[0]) as recorder:
+    with recorder.step(), recorder.task("forward", microbatch=0):
+        print("in a step", flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_a_job_that_records_while_another_does_is_told_as_no_restart(tmp_path):
+    """Two that were given one folder, or two processes of one job that have the same rank."""
+    with subprocess.Popen(
+        [sys.executable, "-c", RECORDS_ON, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        other.stdout.readline()
+        one_step(tmp_path)
+        other.communicate()
+    one_step(tmp_path)
+    run = bubblescope.load(tmp_path, attempt=2)
+    assert [one.beside for one in run.run.attempts] == [(), (1,), ()]
+    warned = {notice.code: notice.message for notice in run.run.warnings}
+    assert "attempt 2 began while another was still being recorded" in warned["attempts-at-once"]
+    (note,) = run.run.notes
+    assert "started" not in note.message
+    assert "--attempt all" not in note.message
+    assert re.search(r"\b2 .* 1 +read here", str(run.info()))
+
+
+def test_jobs_that_ran_at_the_same_time_are_not_read_as_one(tmp_path):
+    with Recorder(tmp_path, rank=0, stages=[0]) as one, Recorder(tmp_path, rank=0) as other:
+        for step in range(3):
+            for job in (one, other):
+                with job.step(step), job.task("forward", microbatch=0):
+                    pass
+    for attempt in (1, 2):
+        assert bubblescope.load(tmp_path, attempt=attempt).steps == [0, 1, 2]
+    said = r"of attempt 2, in which rank 0 ran while attempt 1 was still being recorded"
+    with pytest.raises(SourceError, match=said):
+        bubblescope.load(tmp_path, attempt="all")
+    with pytest.raises(SourceError, match=said):
+        bubblescope.load(tmp_path / "attempt-0001", tmp_path / "attempt-0002")
+
+
+def test_machines_that_are_their_own_masters_are_of_jobs_of_their_own(tmp_path, monkeypatch):
+    """Several single-machine jobs of `torchrun` that share a folder call themselves the same."""
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    since_ns = file_system_ns(tmp_path)
+    for rank, machine in ((0, "a"), (1, "b"), (1, "a"), (0, "b")):
+        monkeypatch.setattr(socket, "gethostname", lambda machine=machine: machine)
+        claim(tmp_path, file_of(rank), since_ns)
+    assert files_in(tmp_path) == {1: [0, 1], 2: [0, 1]}
 
 
 def test_steps_that_a_later_start_repeats_are_counted_on(tmp_path):

@@ -204,6 +204,8 @@ class RunningJob:
 
     def _claims(self, tail: Tail) -> Iterator[str]:
         """Note whose each recording is; yield what is wrong with some."""
+        for folder, why in tail.unlisted.items():
+            yield f"{folder} cannot be listed ({why})"
         for one in tail.recordings.values():
             if one.problem is not None:
                 yield f"{one.path.name} {one.problem}"

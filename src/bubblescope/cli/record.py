@@ -12,7 +12,7 @@ import sys
 import tempfile
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
@@ -27,13 +27,25 @@ from bubblescope.record.claims import file_system_ns
 from bubblescope.record.hooks import known
 from bubblescope.record.notes import left_in, why_not_all, why_nothing
 from bubblescope.record.settings import MARKS, TIMERS, Settings, address, megabytes, window
-from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, is_attempt
+from bubblescope.record.settings import folder as named
+from bubblescope.recording.attempts import MANIFEST, Attempt, at_once, attempts_in, is_attempt
 from bubblescope.recording.file import recording_to
 from bubblescope.render.wording import recorder
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class _Folder(click.Path):
+    """A folder that is named: "" would be the current one."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        try:
+            named(os.fspath(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.command(
@@ -56,7 +68,7 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     "folder",
-    type=click.Path(path_type=Path),
+    type=_Folder(path_type=Path),
     default=Path("recording"),
     show_default=True,
     help="Folder to write to.",
@@ -149,6 +161,10 @@ def record(
             begun = any(_recorded(attempt.folder) for attempt in attempts)
             why = why_nothing(seen, settings.window, known(), begun=begun)
             err.print(Text(f"nothing was recorded: {why}", "yellow"))
+            if running := _running(notes):
+                left = units.count(running, "process", "processes")
+                text = f"the job goes on in {left}; what it records from here on goes to {folder}"
+                err.print(Text(text, "yellow"))
         if (left_out := why_not_all(seen)) is not None:
             err.print(Text(left_out, "yellow"))
     sys.exit(code or (0 if recorded else NO_TASKS))
@@ -224,12 +240,27 @@ def _run(command: tuple[str, ...], settings: Settings) -> int:
     return code if code >= 0 else 128 - code
 
 
+def _running(notes: str) -> int:
+    """Return how many processes of the job run though it has ended, as far as the system says.
+
+    It may have made a daemon of itself, or its launcher was killed and its ranks were not.
+
+    Args:
+        notes: Where they were told to leave notes: others know nothing of it.
+    """
+    count = 0
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            count += notes.encode() in (place / "environ").read_bytes()
+    return count
+
+
 def _attempts(folder: Path, since_ns: int) -> list[Attempt]:
-    """Return the attempts that were made since a moment."""
+    """Return the attempts that were made since a moment and in which a rank could write."""
     return [
         attempt
         for attempt in attempts_in(folder)
-        if attempt.number and attempt.made_ns() >= since_ns
+        if attempt.number and attempt.made_ns() >= since_ns and attempt.holds_something()
     ] or ([Attempt(0, folder)] if is_attempt(folder) else [])
 
 
@@ -245,7 +276,11 @@ def _said(folder: Path, attempts: Sequence[Attempt]) -> int | None:
     last = attempts[-1]
     if counts[-1]:
         out.print(Text(f"bubblescope report {shlex.quote(str(folder))}"))
-    if len(attempts) > 1:
+    starts = ((attempt.number, attempt.start()) for attempt in attempts)
+    overlap = at_once([number for number, start in starts if start is not None and start.beside])
+    if overlap is not None:
+        err.print(Text(overlap, "yellow"))
+    elif len(attempts) > 1:
         earlier = attempts[-2].number
         out.print(
             Text(
@@ -270,7 +305,7 @@ def _told(attempt: Attempt, *, alone: bool) -> int | None:
     named = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
     recorders = dict.fromkeys(map(recorder, (one.recorded_by for one in run.run.origins)))
     by = f", by {' and '.join(filter(None, recorders))}" if any(recorders) else ""
-    ended = "" if alone or attempt.ended() else ", ended early"
+    ended = "" if alone or attempt.ended() else _unended(attempt)
     out.print(
         Text(
             f"recorded {units.count(run.ranks.height, 'rank')}, {named}, {len(run):,} tasks{by} in "
@@ -278,3 +313,11 @@ def _told(attempt: Attempt, *, alone: bool) -> int | None:
         )
     )
     return len(run)
+
+
+def _unended(attempt: Attempt) -> str:
+    """Say what is with an attempt of which some rank has not ended its file."""
+    with contextlib.suppress(OSError):  # another user's job may record to it
+        if any(map(recording_to, attempt.files())):
+            return ", still being recorded"
+    return ", ended early"

@@ -18,7 +18,14 @@ from bubblescope.cli.help_conventions import example
 from bubblescope.cli.option_types import seconds
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.recording.follow import Tail
-from bubblescope.render.text.watch import heading, lines_above, picture, rates_line, whole_line
+from bubblescope.render.text.watch import (
+    heading,
+    lines_above,
+    picture,
+    problems,
+    rates_line,
+    whole_line,
+)
 
 _FEWEST: Final = 4
 """Ranks that are shown however little room there is."""
@@ -54,6 +61,7 @@ def watch(folder: Path, interval: float, *, once: bool) -> None:
     live: Any = Live(console=out, auto_refresh=False) if out.is_terminal else None
     with contextlib.suppress(KeyboardInterrupt), live or contextlib.nullcontext():
         ended, told = False, None
+        complaints: set[str] = set()
         while True:
             began = time.monotonic()
             news = tail.news()
@@ -62,11 +70,16 @@ def watch(folder: Path, interval: float, *, once: bool) -> None:
             if live is not None:
                 room = max(_FEWEST, out.height - lines_above(figures))
                 live.update(picture(folder, figures, room), refresh=True)
-            elif figures.steps and figures.last_step != told:
-                told = figures.last_step
-                said = [heading(folder, figures), rates_line(figures)]
-                said += [whole_line(figures.whole)] if figures.whole is not None else []
-                out.print(*said, sep="\n", soft_wrap=True)
+            else:
+                for line in problems(figures):
+                    if line not in complaints:
+                        complaints.add(line)
+                        err.print(Text(line, "yellow"), soft_wrap=True)
+                if figures.steps and figures.last_step != told:
+                    told = figures.last_step
+                    said = [heading(folder, figures), rates_line(figures)]
+                    said += [whole_line(figures.whole)] if figures.whole is not None else []
+                    out.print(*said, sep="\n", soft_wrap=True)
             # Once more after all have ended: ranks may appear late.
             if (ended and not news) or unread():
                 break

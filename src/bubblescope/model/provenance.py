@@ -139,6 +139,7 @@ class RecordedStart(msgspec.Struct, frozen=True):
         restart: How often the job's launcher had restarted it by then; None if it does not say.
         ranks: How many ranks recorded.
         ended: Whether all of them ended their recording in good order.
+        beside: Attempts that were still being recorded to as it began, as far as is known.
     """
 
     attempt: int
@@ -148,6 +149,7 @@ class RecordedStart(msgspec.Struct, frozen=True):
     restart: int | None
     ranks: int
     ended: bool
+    beside: tuple[int, ...] = ()
 
 
 INFERRED_PASSES: Final = "inferred-passes"

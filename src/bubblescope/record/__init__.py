@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from bubblescope.model.errors import RecorderError
 from bubblescope.record import hooks, session
 from bubblescope.record.recorder import Recorder
-from bubblescope.record.settings import Settings
+from bubblescope.record.settings import Settings, megabytes
+from bubblescope.record.settings import folder as named
 from bubblescope.record.step_times import StepTimes, WholeStep
 from bubblescope.record.timers.events import CudaTimer, NpuTimer
 from bubblescope.record.timers.timer import CpuTimer, Timer
@@ -76,7 +77,7 @@ def instrument(
         on_step: Called after each recorded step; see `Recorder.on_step`.
 
     Raises:
-        RecorderError: A framework is not known.
+        RecorderError: A framework is not known, no folder is named, or `max_mb` is too small.
     """
     unknown = [name for name in frameworks if name not in hooks.INTEGRATIONS]
     if unknown:
@@ -84,6 +85,12 @@ def instrument(
             f"{unknown[0]!r} is not a framework that bubblescope records; it records "
             f"{', '.join(hooks.INTEGRATIONS)}"
         )
+    try:
+        named(folder)
+        if max_mb is not None:
+            megabytes(str(max_mb))
+    except ValueError as error:
+        raise RecorderError(str(error)) from None
     begun = session.begin(
         Settings(
             out=folder,

@@ -29,6 +29,7 @@ from bubblescope.recording.attempts import (
     is_attempt,
     number_of,
 )
+from bubblescope.recording.file import recording_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,11 @@ _RESTARTED_BY: Final = "TORCHELASTIC_RUN_ID"
 """Says that the launcher starts processes anew in place of those that failed."""
 _LOADED_NS: Final = time.monotonic_ns()
 _SECOND_NS: Final = 1_000_000_000
+_ASKED: Final = 8
+"""Files of an attempt that are asked for whether somebody records to them: there may be thousands."""
+_LATELY_NS: Final = 60 * _SECOND_NS
+"""How long ago a file has grown at most that is recorded to: of machines that died, servers may keep
+locks."""
 
 
 def claim(
@@ -121,6 +127,7 @@ def make(folder: Path, job: dict[str, str] | None = None, number: int | None = N
         began_utc_ns=time.time_ns(),
         job=job or {},
         restart=int(told) if told.isdigit() else None,
+        beside=_recorded_to(folder),
     )
     hidden = folder / f".attempt-{uuid.uuid4().hex}"
     hidden.mkdir()
@@ -168,16 +175,40 @@ def _joinable(
     """Return the newest attempt of this job, if it was made since then and has a higher number."""
     for attempt in reversed(attempts):
         start = attempt.start()
-        if attempt.number > after and start is not None and _same(start.job, job):
+        if attempt.number > after and start is not None and _same(start, job):
             return attempt if attempt.made_ns() >= since_ns else None
     return None
 
 
-def _same(one: dict[str, str], other: dict[str, str]) -> bool:
-    """Say whether two ranks are of one job, by what their launchers call it."""
-    if not _THIS_MACHINE.isdisjoint({one.get(_ADDRESS), other.get(_ADDRESS)}):
-        one, other = ({**job, _ADDRESS: ""} for job in (one, other))
+def _same(start: Start, job: dict[str, str]) -> bool:
+    """Say whether this process is of the job that began an attempt, by what launchers call it."""
+    one, other = start.job, job
+    masters = {one.get(_ADDRESS), other.get(_ADDRESS)}
+    if masters <= _THIS_MACHINE and start.host != socket.gethostname():
+        return False  # each machine has a master of its own
+    if not _THIS_MACHINE.isdisjoint(masters):
+        one, other = ({**told, _ADDRESS: ""} for told in (one, other))
     return one == other
+
+
+def _recorded_to(folder: Path) -> tuple[int, ...]:
+    """Return the numbers of the attempts that processes record to now, as far as can be seen."""
+    now_ns = file_system_ns(folder)
+    return tuple(
+        attempt.number
+        for attempt in attempts_in(folder)
+        if any(_in_use(path, now_ns) for path in attempt.files()[:_ASKED])
+    )
+
+
+def _in_use(path: Path, now_ns: int) -> bool:
+    """Say whether a process records to a file, or is about to begin it."""
+    with suppress(OSError):  # it is gone, or another user's
+        found = path.stat()
+        # Who asks for a lock has it for a moment, which must not be when the file's owner asks for it.
+        locked = not found.st_size or recording_to(path)
+        return locked and now_ns - found.st_mtime_ns < _LATELY_NS
+    return False
 
 
 def _empty(path: Path) -> None:

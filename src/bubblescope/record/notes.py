@@ -97,6 +97,7 @@ def why_nothing(notes: list[Note], steps: str, known: str, *, begun: bool = Fals
     failed = next((note.failed for note in notes if note.failed), None)
     by_hand = "mark the loop by hand (docs/recording.md)"
     nobody = f"no process of the job imported PyTorch or a framework that is known ({known})"
+    unreached = "had another environment than the job (as of env -i, sudo, ssh or a container)"
     outside = f"of the {most.steps} training steps that began, from 0 on, none is in {steps}"
     nothing = f"no process ran a training step of a framework that is known ({known})"
     never = (
@@ -110,7 +111,7 @@ def why_nothing(notes: list[Note], steps: str, known: str, *, begun: bool = Fals
     cut = "a step to record began, but the job ended before any task of it did"
     reasons = (
         (not notes and begun, killed),
-        (not notes, f"{nobody}, or each that did was killed"),
+        (not notes, f"{nobody}; or each that did was killed, or {unreached}"),
         (failed, f"recording failed ({failed})"),
         (most.due, cut),
         (most.steps, outside),

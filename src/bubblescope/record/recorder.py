@@ -30,6 +30,8 @@ from bubblescope.record.checks import checked_identity, kind_code, lane_code, op
 from bubblescope.record.claims import claim
 from bubblescope.record.intake import Intake
 from bubblescope.record.profiler_api import Switch, switch
+from bubblescope.record.settings import LEAST_MB
+from bubblescope.record.settings import folder as named
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.timers.timer import CpuTimer, Timer
 from bubblescope.record.writer import Writer
@@ -103,8 +105,8 @@ class Recorder:
         failure: Why it stopped to write, once it is closed; None if it did not.
 
     Raises:
-        RecorderError: The arguments contradict each other, or, on opening, the recorder was closed
-            before.
+        RecorderError: The arguments contradict each other or name nothing, or, on opening, the recorder
+            was closed before.
     """
 
     def __init__(
@@ -142,8 +144,12 @@ class Recorder:
             raise RecorderError(f"no step to record: stop ({stop}) must be after start ({start})")
         if exit_after and stop is None:
             raise RecorderError("exit_after needs stop, the step before which to leave")
-        if max_mb is not None and not max_mb > 0:
-            raise RecorderError(f"max_mb must be more than 0, not {max_mb!r}")
+        if max_mb is not None and not max_mb >= LEAST_MB:
+            raise RecorderError(f"max_mb must be at least {LEAST_MB}, not {max_mb!r}")
+        try:
+            named(str(folder))
+        except ValueError as error:
+            raise RecorderError(str(error)) from None
         timer = timer or chosen_timer()
         header = Header(
             format=FORMAT,

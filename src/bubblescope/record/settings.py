@@ -25,6 +25,8 @@ MARKS: Final = ("nvtx", "mstx", "torch")
 """Names of vendors' marks, as `vendor_marks.chosen_marks` takes them."""
 PORTS: Final = 1 << 16
 """Ports are below this."""
+LEAST_MB: Final = 0.08
+"""Least that a rank may have on disk: halves of less have no room for a few messages each."""
 _THIS_MACHINE: Final = "127.0.0.1"
 
 
@@ -143,14 +145,14 @@ def megabytes(text: str) -> float:
     """Read how much a rank may have on disk.
 
     Raises:
-        ValueError: It is no number, or none above 0.
+        ValueError: It is no number, or too small for any recording.
     """
     try:
         number = float(text)
     except ValueError:
         raise ValueError(f"max-mb is a number of megabytes, not {text!r}") from None
-    if not 0 < number < float("inf"):
-        raise ValueError("max-mb must be more than 0")
+    if not LEAST_MB <= number < float("inf"):
+        raise ValueError(f"max-mb must be at least {LEAST_MB}, not {text}")
     return number
 
 
@@ -174,9 +176,14 @@ def _truth(name: str, text: str) -> bool:
     return text == "true"
 
 
-def _folder(text: str) -> str:
+def folder(text: str) -> str:
+    """Return the name of a folder, which must be one: of an empty one, Python makes the current.
+
+    Raises:
+        ValueError: It is empty, as where a script's variable is not set.
+    """
     if not text:
-        raise ValueError("out is a folder, and none is named")
+        raise ValueError("no folder is named to write to; the current one is .")
     return text
 
 
@@ -200,7 +207,7 @@ def _one_of(names: Sequence[str]) -> Callable[[str], str]:
 
 
 _VALUES: Final[dict[str, Callable[[str], Any]]] = {
-    "out": _folder,
+    "out": folder,
     "timer": _one_of(TIMERS),
     "max-mb": megabytes,
     "prometheus": address,

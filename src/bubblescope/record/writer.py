@@ -128,7 +128,13 @@ class Writer:
             RecorderError: The limit is too small.
         """
         self.path = self._claim()
-        return Sink(self.path, self._header, self._limit, busy=self._timer.sees_kernels)
+        try:
+            return Sink(self.path, self._header, self._limit, busy=self._timer.sees_kernels)
+        except BaseException:
+            with suppress(OSError):  # of what has no beginning, nobody can tell what it was to be
+                if not self.path.stat().st_size:
+                    self.path.unlink()
+            raise
 
     def write(self, tasks: Buffer) -> None:
         """Queue tasks to be written, or drop them if too many wait; one thread at a time.

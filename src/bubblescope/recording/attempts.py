@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from bubblescope.model import units
 from bubblescope.model.bounds import UNDECODABLE, Amount, Time
 from bubblescope.model.decoders import prepared
 from bubblescope.model.errors import SourceError
@@ -20,6 +21,7 @@ from bubblescope.model.files import read_file
 from bubblescope.recording.arrow import END
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 MANIFEST: Final = "attempt.json"
@@ -38,6 +40,7 @@ class Start(msgspec.Struct, frozen=True):
         began_utc_ns: When that rank began to record, by its clock.
         job: What its launcher calls the job: variable -> value.
         restart: How often its launcher had restarted it by then; None if it does not say.
+        beside: Numbers of the attempts that were still being recorded to then, as far as is known.
         format: Version of this file.
     """
 
@@ -45,6 +48,7 @@ class Start(msgspec.Struct, frozen=True):
     began_utc_ns: Time
     job: dict[str, str] = msgspec.field(default_factory=dict)
     restart: Amount | None = None
+    beside: tuple[Amount, ...] = ()
     format: int = 1
 
 
@@ -155,6 +159,17 @@ def chosen(folder: Path, attempts: list[Attempt], which: int | str | None) -> li
             folder, f"{text}; --attempt N reads another ({_numbers(others)})" if others else text
         )
     return found
+
+
+def at_once(numbers: Sequence[int]) -> str | None:
+    """Return the sentence that attempts began while others were still being recorded; None if none."""
+    if not numbers:
+        return None
+    return (
+        f"{units.listed('attempt', numbers)} began while another was still being recorded: that is no "
+        "restart, but another job, or a process that has the rank of another; give each job a folder "
+        "of its own, and each process a rank of its own"
+    )
 
 
 def _numbers(attempts: list[Attempt]) -> str:

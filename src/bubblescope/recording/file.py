@@ -72,7 +72,7 @@ class Sink:
             raise RecorderError(f"max_mb must be at least {least}, not {(limit or 0) / 1e6:g}")
         if self._path in _open:
             raise _busy(path)
-        self._file = _opened(self._path)
+        self._file, self._place = _placed(_opened(self._path))
         _open.add(self._path)
         try:
             if not (holds := os.fstat(self._file).st_size):
@@ -85,15 +85,35 @@ class Sink:
             raise RecorderError(f"{path} holds a recording already, which is not overwritten")
 
     def gone(self) -> bool:
-        """Say whether somebody deleted the file, or put another in its place."""
+        """Say whether somebody deleted the file, or put another in its place.
+
+        A job that becomes a daemon closes all files that it finds open. Ours is opened anew then.
+
+        Raises:
+            OSError: It cannot be.
+            RecorderError: Another process has locked it meanwhile.
+        """
         try:
-            return not os.path.samestat(os.fstat(self._file), self._path.stat())
+            found = self._path.stat()
         except FileNotFoundError:
             return True
+        if (found.st_dev, found.st_ino) != self._place:
+            return True
+        if not self._holds():
+            self._file, self._place = _placed(_opened(self._path, os.O_WRONLY | os.O_APPEND))
+        return False
+
+    def _holds(self) -> bool:
+        """Say whether the file is still open: its descriptor may be of a file of the job's own now."""
+        try:
+            found = os.fstat(self._file)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._place
 
     def moved(self) -> bool:
         """Say whether the file that is gone still has a name, elsewhere."""
-        return os.fstat(self._file).st_nlink > 0
+        return self._holds() and os.fstat(self._file).st_nlink > 0
 
     def write(self, rows: Rows) -> None:
         """Append tasks."""
@@ -130,7 +150,8 @@ class Sink:
     def release(self) -> None:
         """Close the file as it is."""
         _open.discard(self._path)
-        os.close(self._file)  # and with it the lock
+        if self._holds():
+            os.close(self._file)  # and with it the lock
 
     def _put_aside(self) -> None:
         """Begin a new file; what was put aside before is dropped.
@@ -149,7 +170,8 @@ class Sink:
         new = os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         try:
             _lock(new, self._path)
-            old, self._file, self._size, self._rows = self._file, new, 0, 0
+            old, self._size, self._rows = self._file, 0, 0
+            self._file, self._place = _placed(new)
         except BaseException:
             os.close(new)
             raise
@@ -198,6 +220,12 @@ def _opened(path: Path, flags: int = os.O_WRONLY | os.O_CREAT | os.O_APPEND) -> 
             os.close(file)
             raise
         os.close(file)
+
+
+def _placed(file: int) -> tuple[int, tuple[int, int]]:
+    """Return a file that is open, and what tells it from others: its device and inode."""
+    found = os.fstat(file)
+    return file, (found.st_dev, found.st_ino)
 
 
 def _lock(file: int, path: Path) -> None:

@@ -210,10 +210,12 @@ class Tail:
 
     Attributes:
         recordings: What has been found, by path.
+        unlisted: Folders that cannot be looked into, and why.
     """
 
     def __init__(self, folder: Path) -> None:
         self.recordings: dict[Path, Recording] = {}
+        self.unlisted: dict[str, str] = {}
         self._folder = folder
 
     def news(self) -> list[News]:
@@ -231,13 +233,18 @@ class Tail:
 
     def _paths(self) -> list[Path]:
         found: list[Path] = []
-        for folder, folders, names in os.walk(self._folder):
+        self.unlisted.clear()
+        for folder, folders, names in os.walk(self._folder, onerror=self._note):
             if attempts := attempts_in(Path(folder)):
                 folders[:] = [attempts[-1].folder.name]
                 continue
             paths = [Path(folder, name) for name in names if _followed(name)]
             found += [path for path in paths if path in self.recordings or path.is_file()]
         return found
+
+    def _note(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # it may come yet, or was moved meanwhile
+            self.unlisted[str(error.filename)] = str(error.strerror)
 
 
 def _followed(name: str) -> bool:

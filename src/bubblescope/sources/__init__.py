@@ -23,7 +23,14 @@ from bubblescope.model.provenance import Notice, RecordedStart, Run
 from bubblescope.model.registry import Registry
 from bubblescope.model.timeline import Timeline, concat
 from bubblescope.names.parser import NameParser
-from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen, is_older_half
+from bubblescope.recording.attempts import (
+    MANIFEST,
+    Attempt,
+    at_once,
+    attempts_in,
+    chosen,
+    is_older_half,
+)
 from bubblescope.sources.dataset.store import is_address
 from bubblescope.sources.inventory import unmatched
 from bubblescope.sources.source import LoadOptions, ReadOptions, Source, ranges
@@ -183,6 +190,8 @@ class Found(msgspec.Struct, frozen=True):
             run = msgspec.structs.replace(run, attempts=tuple(self.starts))
             if (others := _others(self.starts)) is not None:
                 run = run.noted(Notice("other-attempts", others))
+            if (overlap := at_once(_beside(self.starts))) is not None:
+                run = run.warned(Notice("attempts-at-once", overlap))
         if self.beside:
             shown = _named(self.beside)
             text = (
@@ -286,6 +295,7 @@ class _Attempts(msgspec.Struct, frozen=True):
                     restart=start.restart if start else None,
                     ranks=len(attempt.files()),
                     ended=attempt.ended(),
+                    beside=start.beside if start else (),
                 )
             )
         return wanted
@@ -298,10 +308,17 @@ def _others(starts: list[RecordedStart]) -> str | None:
         return None
     read = ", ".join(str(start.attempt) for start in starts if start.read)
     others = ", ".join(str(start.attempt) for start in unread)
+    if _beside(starts):
+        return f"this is attempt {read} of {len(starts)}; --attempt N reads another ({others})"
     return (
         f"the job was started {len(starts)} times: this is attempt {read}; --attempt N reads another "
         f"({others}), --attempt all reads all as one run"
     )
+
+
+def _beside(starts: list[RecordedStart]) -> list[int]:
+    """Return the attempts that began while others were still being recorded."""
+    return [start.attempt for start in starts if start.beside]
 
 
 def _named(paths: list[Path]) -> str:

@@ -11,6 +11,7 @@ import polars as pl
 
 from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.extents import extents
 from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.kinds import Kind
 from bubblescope.model.parquet import mentions
@@ -306,10 +307,14 @@ def _one_after_another(attempts: dict[int, Timeline]) -> Timeline:
 
     A job that goes on from a checkpoint, or from the beginning, numbers steps again that there were
     before: those of the later start are then counted on.
+
+    Raises:
+        SourceError: They ran at the same time.
     """
     numbers, last = list(attempts), attempts[max(attempts)]
     if len(numbers) == 1:
         return last
+    _refuse_at_once(attempts)
     parts, counted_on, resumed, highest = [], [], [], -1
     for number, one in attempts.items():
         steps = one.steps
@@ -336,6 +341,28 @@ def _one_after_another(attempts: dict[int, Timeline]) -> Timeline:
         run,
         **last.tables,
     )
+
+
+def _refuse_at_once(attempts: dict[int, Timeline]) -> None:
+    """Refuse starts that are no restarts: a rank has a task of a later one before the earlier ended.
+
+    Raises:
+        SourceError: There are such.
+    """
+    ended: dict[tuple[str, int], tuple[int, int]] = {}  # of each machine, which tells one time
+    for number, one in attempts.items():
+        hosts = dict(one.ranks.select("rank", "host").iter_rows())
+        for rank, start_ns, end_ns in extents(one.tasks, "rank").iter_rows():
+            place = (hosts[rank], rank)
+            earlier, last_ns = ended.get(place, (0, start_ns))
+            if start_ns < last_ns:
+                raise SourceError(
+                    one.run.origins[0].path,
+                    f"is of attempt {number}, in which rank {rank} ran while attempt {earlier} was "
+                    "still being recorded: they are no starts of one job, one after the other; read "
+                    "each by itself with --attempt N",
+                )
+            ended[place] = (number, end_ns)
 
 
 class _EmptyError(SourceError):

@@ -113,7 +113,8 @@ def _groups(timeline: Timeline) -> list[str]:
 def _starts(attempts: tuple[RecordedStart, ...]) -> RenderableType:
     """Return a table of every start of a job that recorded itself."""
     table = narrow_table()
-    for column in ("attempt", "began (UTC)", "restarts", "ranks", "files", ""):
+    beside = ["beside"] * any(start.beside for start in attempts)
+    for column in ("attempt", "began (UTC)", "restarts", "ranks", "files", *beside, ""):
         table.add_column(column)
     for start in attempts:
         table.add_row(
@@ -122,6 +123,7 @@ def _starts(attempts: tuple[RecordedStart, ...]) -> RenderableType:
             units.optional(start.restart),
             str(start.ranks),
             "complete" if start.ended else "not closed",
+            *[", ".join(map(str, start.beside)) for _ in beside],
             "read here" if start.read else f"--attempt {start.attempt}",
         )
     return table

@@ -53,6 +53,14 @@ def picture(folder: Path, figures: Figures, room: int = _RANKS) -> RenderableTyp
     return Group(*parts)
 
 
+def problems(figures: Figures) -> list[str]:
+    """Return what cannot be read, and why, of much the first few."""
+    lines = figures.problems[:_NAMED]
+    if more := len(figures.problems[_NAMED:]):
+        lines.append(f"and {more:,} files more")
+    return lines
+
+
 def lines_above(figures: Figures) -> int:
     """Return how many lines of a picture are no ranks."""
     if figures.whole is None:
@@ -63,7 +71,8 @@ def lines_above(figures: Figures) -> int:
 def heading(folder: Path, figures: Figures) -> Text:
     """Return where the job is: ranks, last step, pace."""
     if not figures.ranks.height:
-        return Text(f"{folder} · no recordings yet", "dim")
+        found = "no recording can be read" if figures.problems else "no recordings yet"
+        return Text(f"{folder} · {found}", "dim")
     count = figures.ranks.height
     said = [units.count(count, "rank")]
     if figures.last_step is None:
@@ -222,9 +231,7 @@ def _beside(whole: WholeSteps | None) -> dict[int, str]:
 
 
 def _complaints(figures: Figures) -> list[str]:
-    lines = figures.problems[:_NAMED]
-    if more := len(figures.problems[_NAMED:]):
-        lines.append(f"and {more:,} files more")
+    lines = problems(figures)
     if figures.left_out:
         lack = "lacks" if len(figures.left_out) == 1 else "lack"
         steps = units.listed("step", figures.left_out)

@@ -150,6 +150,23 @@ class Called:
         return type(None), ()  # a module that says itself how it is saved or copied leaves it in
 
 
+class Part(Called):
+    """What a part of a model calls, until it shows whether the loop calls the whole or its parts.
+
+    A loop may call the `forward` of a model by itself, which nothing notices but its parts.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the part."""
+        return self._otherwise(self._model(), args, kwargs)
+
+    def _aside(self, model: Any, args: Any, kwargs: Any) -> Any:
+        self.loop.call_part()
+        call = model._compiled_call_impl  # noqa: SLF001  what follows it now, if anything does
+        call = self._theirs if call is self else call
+        return (call or model._call_impl)(*args, **kwargs)  # noqa: SLF001
+
+
 def _nothing() -> None:
     """There is no wrapper."""
 
@@ -180,6 +197,7 @@ def _alone(module: Any) -> tuple[int, int]:
 
 PASSING: Final = (
     *(Called.__call__, Called._otherwise, Called._aside),  # noqa: SLF001
+    *(Part.__call__, Part._aside),  # noqa: SLF001
     *(Compiler.compiles, Compiler.graphs),
 )
 """What only passes on the call of a model within what was compiled."""

@@ -18,13 +18,14 @@ from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_common import Steps, leave_out, leave_out_whole
 from bubblescope.record.integrations.torch_copies import Copies
 from bubblescope.record.integrations.torch_groups import groups_of
-from bubblescope.record.integrations.torch_loop.called import Called
+from bubblescope.record.integrations.torch_loop.called import Called, Part
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
 from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work, apart
 from bubblescope.record.integrations.torch_loop.in_passes import names, transfers
 from bubblescope.record.integrations.torch_loop.models import (
     Modules,
     called_of,
+    frozen,
     in_checkpoint,
     parts_of,
     wrapped_in,
@@ -32,7 +33,7 @@ from bubblescope.record.integrations.torch_loop.models import (
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.integrations.torch_loop.reductions import Reducing
 from bubblescope.record.integrations.torch_loop.skipping import Skipping
-from bubblescope.record.integrations.torch_loop.untrained import UntrainedModules, leave
+from bubblescope.record.integrations.torch_loop.untrained import UntrainedModules, beside, leave
 from bubblescope.record.notes import FORWARD, OPTIMIZER
 from bubblescope.recording.columns import UNTIMED
 
@@ -115,6 +116,8 @@ class Loop:
         self.intake = session.intake
         self._models: list[weakref.ref[Any]] = []
         self._called, self._tries = False, _TRIES
+        self._parts: list[weakref.ref[Any]] = []
+        """Parts of the models that are waited for until one of these is called."""
         self._standing: Standing | None = None
         self._step = -1
         self._between = True
@@ -167,6 +170,9 @@ class Loop:
                 self._follow(called_of(self.modules.models_of(wanted), set(map(id, wanted))))
                 self._called, self._tries = False, _TRIES
                 self._skipping = Skipping()
+                self._wait_for_parts()
+                if self._step < 0 and self.modules.complete:  # else to look for them takes long
+                    self._others.follow(filter(frozen, self.modules.outermost()), set())
                 self._heed()
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
@@ -315,19 +321,40 @@ class Loop:
         call = model._compiled_call_impl  # noqa: SLF001
         return type(call) is Called and call.loop is self
 
+    def _wait_for_parts(self) -> None:
+        """Notice if the loop calls parts of its models before it calls one of these."""
+        self._forget_parts()
+        for model in self._there():
+            for part in beside(model.children(), set()):
+                if part._compiled_call_impl is None:  # noqa: SLF001
+                    Part(part, self)
+                    self._parts.append(weakref.ref(part))
+
+    def _forget_parts(self) -> None:
+        for reference in self._parts:
+            leave(reference())
+        self._parts.clear()
+
+    def call_part(self) -> None:
+        """Follow the parts of the models from now on, for one is called by itself."""
+        if not self._called and _thread() == self.thread and self._has_gradients():
+            self._follow_others()
+
     def _follow_others(self) -> None:
         """Follow other modules too, for these are never called.
 
         They may be part of others now, or only hold together what the loop calls.
         """
         try:
+            self._forget_parts()
             self._tries -= 1
             models = self._there()
             held = [one for model in models for one in model.parameters()]
             outermost = self.modules.models_of(held)
             if not self._follow(outermost):
                 trained = self._trained()
-                self._follow(part for model in models for part in parts_of(model, trained))
+                parts = [part for model in models for part in parts_of(model, trained)]
+                self._follow(called_of(parts, trained))
                 others = [part for model in models for part in model.children()]
                 self._others.follow(others, trained)
         except Exception as error:  # noqa: BLE001  the job goes on
@@ -353,7 +380,8 @@ class Loop:
     def _follow_untrained(self) -> None:
         """Follow what is not trained too, as soon as there is any."""
         try:
-            self._others.begin_step()
+            if self._step >= 0:
+                self._others.begin_step()
             if self.modules.grown():
                 trained = self._known() | self._trained()
                 self._others.follow(self.modules.outermost(), trained)
@@ -411,6 +439,7 @@ class Loop:
                 if isinstance(called := model._compiled_call_impl, Called):  # noqa: SLF001
                     called.leave()
         self._models.clear()
+        self._forget_parts()
         self._others.leave()
 
     def _enter(self, begins: Callable[[], bool] | None = None) -> bool:
@@ -859,6 +888,7 @@ class Loop:
         """
         if not self._called:
             self._called = True
+            self._forget_parts()
             self._heed()
         if not self._has_gradients():
             if self._free() and not in_checkpoint():

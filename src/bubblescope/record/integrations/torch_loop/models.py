@@ -150,6 +150,13 @@ def has_parameters(module: Any) -> bool:
     return False
 
 
+def frozen(module: Any) -> bool:
+    """Say whether a module has parameters and none of them is to be trained."""
+    with suppress(Exception):  # as above
+        return has_parameters(module) and not any(one.requires_grad for one in module.parameters())
+    return False
+
+
 def in_checkpoint() -> bool:
     """Say whether a reentrant checkpoint runs what calls this: without gradients, but to train."""
     checkpoint = sys.modules.get("torch.utils.checkpoint")

@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from bubblescope.record.integrations.torch_aside import ASIDE
-from bubblescope.record.integrations.torch_loop.called import Called
+from bubblescope.record.integrations.torch_loop.called import Called, Part
 from bubblescope.record.integrations.torch_loop.models import (
     has_parameters,
     holds,
@@ -78,7 +78,7 @@ class UntrainedModules:
             outermost: Modules that are part of no other.
             trained: Identities of the parameters that optimizers hold.
         """
-        self._new += self._hook_all(_beside(outermost, trained))
+        self._new += self._hook_all(beside(outermost, trained))
 
     def begin_step(self) -> None:
         """Follow the parts of what was not called in a whole step.
@@ -90,7 +90,7 @@ class UntrainedModules:
             module: Any = reference()
             call = getattr(module, "_compiled_call_impl", None)
             if isinstance(call, Untrained) and not call.called:
-                self._hook_all(_beside(module.children(), set()), call.name)
+                self._hook_all(beside(module.children(), set()), call.name)
 
     def hook(self, module: Any, name: str | None = None) -> None:
         """Follow a module, whose own name is told unless another is given."""
@@ -120,19 +120,19 @@ class UntrainedModules:
 
 
 def leave(module: Any) -> None:
-    """Let a module no longer be one of these, if it is."""
+    """Let a module no longer be one of these, or a part that is waited for, if it is."""
     call = getattr(module, "_compiled_call_impl", None)
-    if isinstance(call, Untrained):
+    if isinstance(call, (Untrained, Part)):
         call.leave()
 
 
-def _beside(modules: Iterable[Any], trained: set[int]) -> Iterator[Any]:
+def beside(modules: Iterable[Any], trained: set[int]) -> Iterator[Any]:
     """Yield modules that have parameters, but none that is trained, and that can be called."""
     for module in modules:
         if not has_parameters(module):
             continue
         if only_holds(module):
-            yield from _beside(module.children(), trained)
+            yield from beside(module.children(), trained)
         elif not holds(module, trained):
             yield module
 
