@@ -163,7 +163,8 @@ class WhatIf:
                 tasks; members of `Cause` and `Use`, or what these are called.
 
         Raises:
-            ScheduleError: It is neither.
+            ScheduleError: It is neither, or it is unexplained and may be waiting for ranks without a
+                trace.
             TimelineError: The traces do not tell what devices did.
         """
         causes = [Cause(one) for one in what if one in _CAUSES]
@@ -267,9 +268,9 @@ class WhatIf:
                 a slow device each takes as many times longer as the device's own.
 
         Raises:
-            ScheduleError: The stages do not have so many layers.
+            ScheduleError: The stages do not have so many layers, or some left no trace.
         """
-        self._factors.check(layers)
+        self._check_layers(layers)
         others = moved(layers, [(count, source, target)])
         change = f"{units.count(count, 'layer')} from stage {source} to stage {target}"
         return self._read(change, "another partition", self._partitioned(layers, others))
@@ -282,10 +283,11 @@ class WhatIf:
             layers: How many each has now, as for `moved`.
 
         Raises:
-            ScheduleError: These are not the same number of layers, or not for the run's stages.
+            ScheduleError: These are not the same number of layers, or not for the run's stages, of
+                which some may have left no trace.
         """
-        self._factors.check(layers)
-        self._factors.check(others)
+        self._check_layers(layers)
+        self._check_layers(others)
         if sum(others) != sum(layers):
             raise ScheduleError(
                 f"the run has {sum(layers)} layers, and the partition is of {sum(others)}"
@@ -405,7 +407,7 @@ class WhatIf:
             memory: As of `advice`.
             names: The schedules.
         """
-        if self._model is None:
+        if self._model is None or self._recognised().partial:
             return
         limit = memory or float(self._model.plan.peak_memory().max())
         for name in names:
@@ -429,7 +431,23 @@ class WhatIf:
             raise ScheduleError(
                 "the run's schedule is not recognised, so it cannot be set beside another"
             )
+        self._recognised().check_whole()
         return self._model
+
+    def _check_layers(self, layers: Sequence[int]) -> None:
+        """Refuse layers of other stages than the run's, and of stages without a trace."""
+        if self._recognition is not None:
+            self._recognition.check_whole()
+        self._factors.check(layers)
+
+    def _left(self, causes: Collection[Cause]) -> frozenset[Cause]:
+        """Return the causes that are left without some, if it is known what these cost."""
+        if Cause.UNEXPLAINED in causes and self._counterfactuals.unseen:
+            raise ScheduleError(
+                "what is unexplained may be waiting for ranks without a trace, so how long a step "
+                "would be without it is not known; give the traces of all ranks"
+            )
+        return frozenset(self._counterfactuals.present) - {*causes}
 
     def _recognised(self) -> Recognition:
         if self._recognition is None:
@@ -444,8 +462,7 @@ class WhatIf:
     def _without(
         self, change: str, needs: str, causes: Collection[Cause], uses: Collection[Use]
     ) -> Prediction:
-        found = self._counterfactuals
-        left = frozenset(found.present) - set(causes)
+        found, left = self._counterfactuals, self._left(causes)
         if not uses:
             return self._same(change, needs, lambda: found.with_causes(left), found.step_ns(left))
         shorter = _in_run(found.run, spent_inside(self._known(), uses))
@@ -568,7 +585,7 @@ class WhatIf:
             causes |= {*_HOST}
             always = (*dict.fromkeys((*uses, *NOT_AHEAD)),)
             insides = [(always, ""), (tuple({*always, Use.LATENCY}), AT_ONCE)]
-        left = frozenset(found.present) - causes
+        left = self._left(causes)
         resized = []
         for reading in self._factors.readings(asked.layers if others else ()):
             times = self._factors.resized(others, asked.layers, reading)
