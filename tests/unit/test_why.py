@@ -437,13 +437,22 @@ def test_the_only_trace_of_several_ranks_tells_of_no_host_where_its_stage_was_in
     tasks = tasks.with_columns(stage=pl.lit(0, pl.Int32))
     ranks = alone.ranks.with_columns(timed=pl.lit("host"))
 
-    def causes(world: int | None) -> set[str]:
+    def explained(world: int | None) -> Explanation:
         told = Run(world=world, inferred={"stage": "order in which ranks ran"})
-        rows = Explanation.of(Timeline(tasks, ranks, told)).to_dict()["causes"]
+        return Explanation.of(Timeline(tasks, ranks, told))
+
+    def causes(world: int | None) -> set[str]:
+        rows = explained(world).to_dict()["causes"]
         return {row["cause"] for row in rows if row["idle_ns"]}
 
     assert causes(4) == {"unexplained"}
     assert causes(1) == causes(None) == {"host code"}
+    between = [
+        next(sentence(one, "en") for one in explained(world).findings if one.key == "outside_alone")
+        for world in (4, 1)
+    ]
+    assert between[0].endswith("in code that is not recorded, or waiting for other ranks.")
+    assert between[1].endswith("in code that is not recorded.")
 
 
 def test_ranks_that_are_never_idle_are_not_told_of_another_schedule():

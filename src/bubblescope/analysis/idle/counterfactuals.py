@@ -71,8 +71,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         later_ns: How late tasks started by a cause, n long; only causes that made any.
         pauses_ns: How long hosts paused in all, by what they did.
         planned: The tasks in the order of their schedule, where that is another.
-        unseen: Whether what is unexplained may be waiting for ranks without a trace, or for others of
-            which the traces do not tell what they passed on: nobody knows when that was there.
+        unseen: Whether ranks may have waited for others that left no trace, or of which the traces do
+            not tell what they passed on: that is unexplained then, and nobody knows what it costs.
     """
 
     run: MeasuredRun
@@ -120,8 +120,6 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         waits = closed_stretches(rank_waits(timeline), timeline)
         unseen = _fed_unseen(run, shorter, recognition)
         pauses, later = _lags(run, shorter, waits, unseen)
-        unexplained = later.get(Cause.UNEXPLAINED)
-        waits_unseen = unexplained is not None and bool(unexplained[unseen].any())
         planned = _planned(run, recognition)
         made = {
             Cause.ORDER: planned is not None,
@@ -144,7 +142,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
             later,
             pauses,
             planned,
-            waits_unseen,
+            bool(unseen.any()),
         )
 
     def parts(self) -> Iterator[Self]:

@@ -84,7 +84,7 @@ def of_whole_steps(
     """
     if wall is None:
         return findings(timeline, study, shares, evidence)
-    around = outside(wall)
+    around = outside(wall, unseen=study.ledger is not None and study.ledger.unseen)
     first = [] if around else warming(wall.lengths_ns())
     return [*around, *findings(timeline, study, shares, evidence, first)]
 
@@ -228,11 +228,15 @@ def _advised(cause: Cause, shown: Finding, timeline: Timeline, *, pipelined: boo
     return cause.name.lower()
 
 
-def outside(wall: WallClock) -> list[Finding]:
+def outside(wall: WallClock, *, unseen: bool = False) -> list[Finding]:
     """Return what makes steps longer than their pipeline phase, if that is worth a word.
 
     First what most time goes to on some rank. That ranks wait for each other is a consequence of such,
     and is told only where there is nothing else.
+
+    Args:
+        wall: What whole steps are spent on.
+        unseen: As of `Ledger`: a rank in no task may wait for the first result of a step.
     """
     whole = wall.step_ns
     if not whole:
@@ -257,16 +261,20 @@ def outside(wall: WallClock) -> list[Finding]:
     said = [Finding("verdict", "whole_step", {"step_ns": whole, "phase_share": 1 - rest})]
     said += warming(wall.lengths_ns())
     for row in (does if does.height else own).head(_MOST).to_dicts():
-        told = {"what": row["what"], "rank": row["rank"], "rank_ns": row["per_step_ns"]}
+        what = _MAY_WAIT if unseen and row["what"] == UNRECORDED else row["what"]
+        told = {"what": what, "rank": row["rank"], "rank_ns": row["per_step_ns"]}
         told |= {"time_share": row["per_step_ns"] / whole, "mean_ns": row["mean_ns"]}
         said.append(Finding("evidence", "outside" if wall.ranks > 1 else OUTSIDE_ALONE, told))
-        if row["what"] in _ADVISED:
-            said.append(Finding("advice", _ADVISED[row["what"]], {}))
+        if what in _ADVISED:
+            said.append(Finding("advice", _ADVISED[what], {}))
     return said
 
 
 OUTSIDE_ALONE: Final = "outside_alone"
 """Key of the evidence of what a rank does beside the pipeline, where there is no other to compare."""
+
+_MAY_WAIT: Final = "in no task, or waiting"
+"""What `UNRECORDED` is called of ranks that may wait for others whose results nobody sees."""
 
 _ADVISED: Final = {
     "data loading": "host_data",

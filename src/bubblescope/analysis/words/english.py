@@ -588,6 +588,7 @@ SPENT: Final = {
     "copy to device": "copying to the device",
     "waiting for send": "waiting until sends are done",
     "in no task": "in code that is not recorded",
+    "in no task, or waiting": "in code that is not recorded, or waiting for other ranks",
     "other tasks": "in other tasks",
 }
 """What a rank is in."""
