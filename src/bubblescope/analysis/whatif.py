@@ -29,7 +29,6 @@ import numpy as np
 from bubblescope.analysis.chained_steps import Chain
 from bubblescope.analysis.combined_changes import Asked, moved
 from bubblescope.analysis.cost_model import Model
-from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.device_words import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
@@ -54,7 +53,7 @@ from bubblescope.analysis.prediction import (
     all_of,
     ranked,
 )
-from bubblescope.analysis.remedies import needs_of
+from bubblescope.analysis.remedies import Needs
 from bubblescope.analysis.same_tasks import WITHOUT, of_same_tasks
 from bubblescope.analysis.slow_devices import SlowDevices
 from bubblescope.analysis.task_factors import TaskFactors
@@ -143,6 +142,11 @@ class WhatIf:
         return SlowDevices.of(self._counterfactuals, device)
 
     @cached_property
+    def _needs(self) -> Needs:
+        """What it takes to be rid of classes of time inside of tasks."""
+        return Needs(self._known())
+
+    @cached_property
     def _factors(self) -> TaskFactors:
         """How many times as long tasks would take, had devices or layers been others."""
         stages = self._model.plan.stages if self._model else 0
@@ -170,12 +174,8 @@ class WhatIf:
         causes = [Cause(one) for one in what if one in _CAUSES]
         uses = [class_of(one) for one in what if one not in _CAUSES]
         parts = [cause.value for cause in causes] + [f"{LABELS[use]} in tasks" for use in uses]
-        needs = WITHOUT.get(causes[0], "") if causes else self._needs_of(uses[0])
+        needs = WITHOUT.get(causes[0], "") if causes else self._needs.of(uses[0])
         return self._without("without " + " and ".join(parts), needs, causes, uses)
-
-    def _needs_of(self, use: Use) -> str:
-        """Return what it takes to be rid of a class of time inside of tasks."""
-        return needs_of(use, lambda: budget(self._timeline) if self._timeline else None)
 
     def host_never_late(self) -> Prediction:
         """Answer what it would have taken had the host always launched in time.
