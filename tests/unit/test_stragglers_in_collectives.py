@@ -90,8 +90,8 @@ def test_what_a_step_would_take_may_be_unknown():
     told = found.to_dict()
     [row] = told["late_ranks"]
     assert (row["healthy"], told["late_together"]) == (None, None)
-    assert row["unknown"].startswith(why)
-    assert told["late_together_unknown"] == row["unknown"]
+    assert row["healthy_unknown"].startswith(why)
+    assert told["late_together_unknown"] == row["healthy_unknown"]
     said = " ".join(str(found).split())
     assert " 12 of 12 unknown – computation: " in said
     assert said.count(f"unknown {why}") == 1
@@ -100,7 +100,7 @@ def test_what_a_step_would_take_may_be_unknown():
 def test_what_is_known_has_no_reason_to_be_unknown():
     found = slowed(traced(Job(4, jitter=0.02, slow={2: 1.5})))
     told = found.to_dict()
-    assert (told["late_ranks"][0]["unknown"], told["late_together_unknown"]) == (None, None)
+    assert (told["late_ranks"][0]["healthy_unknown"], told["late_together_unknown"]) == (None, None)
     assert "unknown" not in str(found)
 
 

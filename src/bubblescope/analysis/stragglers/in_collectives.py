@@ -161,7 +161,7 @@ class LateRanks(msgspec.Struct, frozen=True, eq=False):
             "class": found.use and found.use.value,
             "more_share": found.more if found.use else None,
             "healthy": healthy and healthy.to_dict(),
-            "unknown": self.unknown.get(found.late.rank),
+            "healthy_unknown": self.unknown.get(found.late.rank),
         }
 
 
