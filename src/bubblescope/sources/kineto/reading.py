@@ -72,7 +72,7 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
     )
     ranks, how_rank = _ranks(traces)
     refuse_copies(path for path, trace in zip(paths, traces, strict=True) if trace.window_ns[1])
-    traces, how_step = _recorded_apart(traces, ranks)
+    traces, how_step = _recorded_apart(_counted_on(traces, ranks), ranks)
     table = _rank_table(traces, ranks)
     tasks, markers, counters, executed = (
         _shifted(traces, ranks, frames)
@@ -129,6 +129,7 @@ class _Trace(msgspec.Struct, frozen=True):
         unread: Category -> number of its events, of those that bubblescope does not read.
         inferred: What was told of its tasks by other things than their names -> how.
         blank: Whether its tasks are no more than steps, or one.
+        counted: Whether the numbers of its steps are a count of those in it.
         untimed: Number of ranges that name tasks, where none of them could be timed.
         projection: Its tasks.
         spent: What its devices spent their time on.
@@ -157,6 +158,7 @@ class _Trace(msgspec.Struct, frozen=True):
     unread: dict[str, int]
     inferred: dict[str, str]
     blank: bool
+    counted: bool
     untimed: int
     projection: Projection
     spent: Spent
@@ -237,6 +239,7 @@ class _Reader(msgspec.Struct, frozen=True):
             unread=events.unread,
             inferred=told.how,
             blank=told.blank,
+            counted=told.counted,
             untimed=0 if projection.tasks.height else projection.ranges,
             projection=(
                 msgspec.structs.replace(told.projection, owners=None)  # as long as the kernels
@@ -459,8 +462,54 @@ def _ranks(traces: Sequence[_Trace]) -> tuple[list[int], str | None]:
 
 
 def _refuse_twice(trace: _Trace, other: _Trace) -> None:
+    """Refuse two traces of a process if both state a step of one number."""
+    if trace.counted and other.counted:
+        return
     steps, others = (one.projection.markers["step"].to_list() for one in (trace, other))
     refuse_steps_twice(trace.path, steps, other.path, others)
+
+
+def _counted_on(traces: list[_Trace], ranks: Sequence[int]) -> list[_Trace]:
+    """Count steps on from one trace of a rank to the next, where each counts its own.
+
+    A trace in which nothing tells steps is one.
+
+    Raises:
+        SourceError: Ranks have not as many steps, so that nobody knows which is which.
+    """
+    several = max(Counter(ranks).values(), default=1) > 1
+    counted = [trace.counted or not _tells_steps(trace) for trace in traces]
+    if not several or not all(counted) or not any(trace.counted for trace in traces):
+        return traces
+    found, steps = {}, Counter[int]()
+    for trace, rank in sorted(
+        zip(traces, ranks, strict=True), key=lambda one: (one[1], one[0].window_ns)
+    ):
+        of = _numbered_from if trace.counted else _as_step
+        found[trace.path] = of(trace, steps[rank])
+        steps[rank] += trace.projection.markers["step"].n_unique() if trace.counted else 1
+    few, most = min(steps.values()), max(steps.values())
+    if few < most:
+        raise SourceError(
+            traces[0].path,
+            f"was read with others that hold {few} steps of one rank and {most} of another, which "
+            "nothing numbers: give traces of the same steps of all ranks",
+        )
+    return [found[trace.path] for trace in traces]
+
+
+def _numbered_from(trace: _Trace, number: int) -> _Trace:
+    """Return a trace whose steps are counted from a number on, not from 0."""
+    step = pl.col("step") + number
+    return msgspec.structs.replace(
+        trace,
+        projection=msgspec.structs.replace(
+            trace.projection,
+            tasks=trace.projection.tasks.with_columns(step),
+            markers=trace.projection.markers.with_columns(step),
+        ),
+        spent=msgspec.structs.replace(trace.spent, windows=trace.spent.windows.with_columns(step)),
+    )
 
 
 def _recorded_apart(traces: list[_Trace], ranks: Sequence[int]) -> tuple[list[_Trace], str | None]:
