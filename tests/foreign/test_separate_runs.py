@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from bubblescope import sources
+from bubblescope.analysis.rates import bubble_rates
 from bubblescope.model.errors import SourceError
 from kineto_maker import BASE, Trace
 
@@ -166,6 +167,27 @@ def test_steps_that_each_trace_counts_by_itself_are_counted_on(tmp_path, name, s
             sources.load(tmp_path)
     else:
         assert sources.load(tmp_path).steps == steps
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+def test_passes_of_several_traces_that_nothing_else_parts_are_a_step_each(tmp_path, on_device):
+    """What lies between the traces is no idle time."""
+    for number in range(3):
+        trace = Trace(rank=0, host="node0", base=BASE + number * SECOND)
+        for at, name in enumerate(("F", "B", "F", "B")):
+            start = at * 100_000
+            trace.range(name, start, start + 100_000)
+            trace.operator("aten::mm", start, start + 100_000)
+            if on_device:
+                trace.kernel(start + 5_000, start + 100_000, at=start + 1_000)
+        trace.write(tmp_path / f"r0_{number}.json")
+    timeline = sources.load(tmp_path)
+    assert timeline.steps == [0, 1, 2]
+    assert "each trace of a rank taken as one step" in timeline.run.inferred["step"]
+    length = timeline.tasks.group_by("step").agg(pl.col("end_ns").max() - pl.col("start_ns").min())
+    assert length["end_ns"].max() == 400_000 - 5_000 * on_device
+    assert bubble_rates(timeline).overall.makespan < 0.06
+    assert timeline.budget["spent_ns"].sum() == on_device * 3 * 395_000
 
 
 def windows(folder, begins, numbers, **more):

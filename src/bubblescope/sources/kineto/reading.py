@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from bubblescope.model.bounds import RANKS, UNDECODABLE
 from bubblescope.model.errors import SourceError, quoted
 from bubblescope.model.groups import merged
 from bubblescope.model.kinds import TRANSFERS, Kind
-from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
+from bubblescope.model.provenance import ONE_STEP, Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
@@ -40,13 +41,16 @@ from bubblescope.sources.structure.unmarked import HOW_ALONE
 from bubblescope.sources.unnamed_tasks import Untold, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.source import ReadOptions
+
+    _Numbered = tuple[pl.DataFrame, dict[str, str], list[Notice]]
+    _Number = Callable[[pl.DataFrame], _Numbered]
 
 _RANK_IN_NAME: Final = re.compile(r"(?:^|[^a-zA-Z])rank[-_]?(\d+)", re.IGNORECASE)
 _WORKER_NAME: Final = re.compile(r"^(?P<host>.+?)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json")
@@ -98,7 +102,11 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         contents=_contents(traces, ranks),
         world=max((trace.world for trace in traces), default=0),
         nothing=lambda: _no_tasks(traces),
-        number=lambda tasks: numbering.number(tasks, markers, passes=options.names.passes),
+        number=lambda tasks: _in_windows(
+            partial(numbering.number, tasks, passes=options.names.passes),
+            markers,
+            _shifted(traces, ranks, [_window(trace) for trace in traces]),
+        ),
         inferred=_inferred(traces)
         | ({"rank": how_rank} if how_rank else {})
         | ({"step": how_step} if how_step else {}),
@@ -531,6 +539,30 @@ def _recorded_apart(traces: list[_Trace], ranks: Sequence[int]) -> tuple[list[_T
         before[rank] += 1
     by_path = {trace.path: trace for trace in found}
     return [by_path[trace.path] for trace in traces], _HOW_APART
+
+
+def _window(trace: _Trace) -> pl.DataFrame:
+    """Return when the host was in the tasks of a trace, as a marker of a step without a number."""
+    tasks, marker = trace.projection.tasks, trace.projection.markers.clear(1)
+    begin, end = tasks["host_start_ns"].min(), tasks["host_end_ns"].max()
+    marker = marker.with_columns(start_ns=pl.lit(begin, pl.Int64), end_ns=pl.lit(end, pl.Int64))
+    return marker.drop_nulls(["start_ns", "end_ns"])
+
+
+def _in_windows(number: _Number, markers: pl.DataFrame, windows: pl.DataFrame) -> _Numbered:
+    """Number tasks, by windows if nothing else tells steps and ranks have several, and as many.
+
+    Args:
+        number: Numbers the tasks of all ranks, given markers of steps.
+        markers: Those in the traces.
+        windows: When each trace was recorded, likewise.
+    """
+    tasks, how, notices = number(markers)
+    often = windows.group_by("rank").len()["len"].unique().to_list()
+    if how.get("step") != ONE_STEP or len(often) > 1 or often == [1]:
+        return tasks, how, notices
+    tasks, how, notices = number(windows)
+    return tasks, how | {"step": _HOW_APART}, notices
 
 
 _HOW_APART: Final = "no sign of a step boundary: each trace of a rank taken as one step"
