@@ -61,6 +61,7 @@ _UNSEEN: Final = {
     "etp": "integer",
     "late_ranks": "array",
     "late_together": "object",
+    "late_together_unknown": "string",
     "lost": "integer",
     "name": "string",
     "offset_ns": "integer",

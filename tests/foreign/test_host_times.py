@@ -15,6 +15,7 @@ from bubblescope import sources
 from bubblescope.analysis.overview import Overview
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
+from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.model.provenance import Origin
 from bubblescope.model.timeline import Timeline
 from bubblescope.model.timing import timed
@@ -221,3 +222,41 @@ def test_real_traces_of_the_cpu_and_of_devices():
         "kineto/no_ranges/hta_alexnet.json.gz",
     ):
         assert timed(sources.load(SHARED / place).ranks) == "device", place
+
+
+def marked(folder, ranks: list[int]):
+    """Traces of the CPU alone of some of four ranks of a pipeline, whose ranges tell no stage."""
+    folder.mkdir()
+    made = one_f_one_b(comm=False)
+    for rank in ranks:
+        trace = Trace(rank=rank, header={"deviceProperties": []})
+        trace.header["distributedInfo"] = {"rank": rank, "world_size": 4, "backend": "gloo"}
+        for step in made.tasks.filter(rank=rank, lane="compute").partition_by("step"):
+            first, last = step["start_ns"].min(), step["end_ns"].max()
+            trace.range(f"ProfilerStep#{step['step'][0]}", first, last + 1)
+            for task in step.sort("start_ns").to_dicts():
+                short = SHORT[Kind(task["kind"])]
+                number = "" if task["microbatch"] is None else task["microbatch"]
+                trace.range(f"{short}{number}", task["start_ns"], task["end_ns"])
+                trace.operator("aten::linear", task["start_ns"], task["end_ns"])
+        trace.write(folder / f"rank{rank}.json")
+    return folder
+
+
+def causes(run) -> set[str]:
+    return {row["cause"] for row in run.why().to_dict()["causes"] if row["idle_ns"]}
+
+
+@pytest.mark.parametrize("ranks", [[1], [0], [0, 1, 3]])
+def test_ranks_that_are_not_all_of_a_pipeline_tell_no_stages(tmp_path, ranks):
+    """What is waiting for the others is not put down to the host."""
+    run = bubblescope.load(marked(tmp_path / "some", ranks))
+    assert run.tasks["stage"].is_null().all()
+    assert run.report().study.recognition is None
+    assert causes(run) == {"unexplained"}
+
+
+def test_all_ranks_of_a_pipeline_tell_their_stages(tmp_path):
+    run = bubblescope.load(marked(tmp_path / "all", [0, 1, 2, 3]))
+    assert run.report().study.recognition.schedule == "1f1b"
+    assert "unexplained" not in causes(run)

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from bubblescope import sources
+from bubblescope.analysis.rates import bubble_rates
 from bubblescope.model.errors import SourceError
 from kineto_maker import BASE, Trace
 
@@ -110,6 +111,83 @@ def test_windows_of_some_ranks_alone_are_not_numbered(tmp_path):
     for rank, number in ((0, 0), (0, 1), (1, 0)):
         unmarked(tmp_path, f"r{rank}_{number}.json", number * SECOND, rank)
     assert sources.load(tmp_path).steps == [0]
+
+
+def twice_on(folder, name, begins, rank=0, *, times=2):
+    """Write what a profiler recorded in kernels alone, in a trace that says when it was on."""
+    trace = Trace(rank=rank, host="node0", base=BASE + begins)
+    for window in range(times):
+        begun = window * 5 * SECOND
+        if times > 1:
+            trace.event("Trace", f"PyTorch Profiler ({window})", begun, begun + 320_000, "Spans")
+        for at in range(3):
+            start = begun + at * 100_000
+            trace.kernel(start + 5_000, start + 80_000, at=start + 1_000)
+    return trace.write(folder / name)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_windows_of_several_traces_of_a_rank_are_steps_that_follow_one_another(tmp_path, ranks):
+    for rank in range(ranks):
+        for number in range(3):
+            twice_on(tmp_path, f"r{rank}_{number}.json", number * 20 * SECOND, rank)
+        twice_on(tmp_path, f"r{rank}_last.json", 60 * SECOND, rank, times=1)
+    timeline = sources.load(tmp_path)
+    assert timeline.steps == [*range(7)]
+    begins = timeline.step_times.filter(rank=0).sort("step")["start_ns"]
+    assert begins.is_sorted()
+    assert begins.diff().drop_nulls().min() == 5 * SECOND
+    assert timeline.step_times["open"].all()
+    assert timeline.tasks.group_by("step").len()["len"].to_list() == [ranks] * 7
+    assert timeline.budget["spent_ns"].sum() == ranks * 7 * 275_000
+    assert "each time that the profiler was on" in timeline.run.inferred["step"]
+
+
+def test_windows_of_which_ranks_have_not_as_many_are_refused(tmp_path):
+    for rank, number in ((0, 0), (0, 1), (1, 0)):
+        twice_on(tmp_path, f"r{rank}_{number}.json", number * 20 * SECOND, rank)
+    with pytest.raises(SourceError, match="2 steps of one rank and 4 of another, which nothing"):
+        sources.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("execute_model", [*range(6)]), ("iteration {}", None)]
+)
+def test_steps_that_each_trace_counts_by_itself_are_counted_on(tmp_path, name, steps):
+    """Those that state their numbers say themselves that they are others."""
+    for number in range(2):
+        trace = Trace(rank=0, host="node0", base=BASE + number * 20 * SECOND)
+        for at in range(3):
+            start = at * 100_000
+            trace.range(name.format(at), start, start + 90_000)
+            trace.kernel(start + 5_000, start + 80_000, at=start + 1_000)
+        trace.write(tmp_path / f"{number}.json")
+    if steps is None:
+        with pytest.raises(SourceError, match="has steps 0, 1, 2, and so has"):
+            sources.load(tmp_path)
+    else:
+        assert sources.load(tmp_path).steps == steps
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+def test_passes_of_several_traces_that_nothing_else_parts_are_a_step_each(tmp_path, on_device):
+    """What lies between the traces is no idle time."""
+    for number in range(3):
+        trace = Trace(rank=0, host="node0", base=BASE + number * SECOND)
+        for at, name in enumerate(("F", "B", "F", "B")):
+            start = at * 100_000
+            trace.range(name, start, start + 100_000)
+            trace.operator("aten::mm", start, start + 100_000)
+            if on_device:
+                trace.kernel(start + 5_000, start + 100_000, at=start + 1_000)
+        trace.write(tmp_path / f"r0_{number}.json")
+    timeline = sources.load(tmp_path)
+    assert timeline.steps == [0, 1, 2]
+    assert "each trace of a rank taken as one step" in timeline.run.inferred["step"]
+    length = timeline.tasks.group_by("step").agg(pl.col("end_ns").max() - pl.col("start_ns").min())
+    assert length["end_ns"].max() == 400_000 - 5_000 * on_device
+    assert bubble_rates(timeline).overall.makespan < 0.06
+    assert timeline.budget["spent_ns"].sum() == on_device * 3 * 395_000
 
 
 def windows(folder, begins, numbers, **more):

@@ -50,3 +50,41 @@ def communicating(timeline: Timeline) -> Timeline:
     groups = tabled(Group(name=f"{role}{ranks}", ranks=ranks, role=role) for role, ranks in GROUPS)
     tables = {**timeline.tables, "budget": pl.concat(rows).cast(dict(schema)), "groups": groups}
     return Timeline(timeline.tasks, timeline.ranks, timeline.run, **tables)
+
+
+def collectives(run: Timeline, *, matched: bool = True) -> Timeline:
+    """The run with 12 all-reduces of all its ranks, to which rank 2 comes 300 us late."""
+    ranks = run.ranks["rank"].sort().to_list()
+    rows = [
+        {
+            "rank": rank,
+            "start_ns": (start := run.start_ns + at * (2_000_000 + 9_000 * at)) + late,
+            "end_ns": start + 350_000 + rank,
+        }
+        for at in range(12)
+        for rank in ranks
+        for late in [300_000 if rank == 2 else 10_000 * rank]
+    ]
+    rows = rows if matched else rows[:20] + rows[21:]
+    made = pl.DataFrame(rows).with_columns(pl.col("rank").cast(pl.Int32))
+    step = pl.lit(None, pl.Int32).alias("step")
+    tasks = made.with_columns(
+        step, kind=pl.lit("collective"), lane=pl.lit("comm"), name=pl.lit("nccl")
+    )
+    kernels = made.with_columns(
+        step,
+        device=pl.lit(0, pl.Int32),
+        operation=pl.lit("allreduce"),
+        group=pl.lit("tp"),
+        exposed_ns=pl.lit(0, pl.Int64),
+        hidden_ns=pl.lit(0, pl.Int64),
+    )
+    tables = {
+        **run.tables,
+        "operations": kernels,
+        "groups": tabled([Group(name="tp", ranks=tuple(ranks))]),
+    }
+    both = pl.concat(
+        [run.tasks, tasks.cast({"kind": run.tasks.schema["kind"]})], how="diagonal_relaxed"
+    )
+    return Timeline(both, run.ranks, run.run, **tables)

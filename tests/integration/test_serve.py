@@ -23,7 +23,7 @@ from bubblescope.render.html.serve.query import totals
 from bubblescope.render.html.serve.resources import Resources
 from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Sight, Windows
-from communicating import communicating
+from communicating import collectives, communicating
 from serving import ALL, get, serving, unpacked, window
 from synthetic import hostile, one_f_one_b
 from viewing import context_of, until
@@ -147,6 +147,37 @@ class TestWindows:
         assert merged > 0
         assert (sent["id"] < len(data.tasks)).all()
 
+    @pytest.mark.parametrize("columns", [3, 17])
+    def test_of_many_each_pixel_has_its_share_of_waiting(self, monkeypatch, columns):
+        """By definition: how long collectives in each pixel waited for their last rank."""
+        monkeypatch.setattr(windows, "_WHOLE", 0)
+        data = PageData.of(View.of(collectives(communicating(one_f_one_b()))))
+        length = data.told.end / columns
+        head, tables = unpacked(
+            Windows(data).cut(Sight(0, length, columns, frozenset(range(4)), ALL))
+        )
+        start = (data.tasks["start_ns"] - data.origin_ns).to_numpy()
+        waited = data.tasks["waited"].clip(0).to_numpy()
+        edges = length * np.arange(columns + 1)
+
+        def spent(begin, time):
+            inside = np.minimum(begin + time, edges[1:]) - np.maximum(begin, edges[:-1])
+            return np.clip(inside, 0, None)
+
+        sent, at, waiting = tables["tasks"], 0, set()
+        for row, count in zip(data.places().rows, head["rows"], strict=True):
+            begin = np.cumsum(sent["gap"][at : at + count].astype(np.int64))
+            times = np.clip(sent["waited"][at : at + count], 0, None)
+            found = sum(map(spent, begin, times), np.zeros(columns))
+            own = (spent(start[task], waited[task]) for task in range(row.first, row.to))
+            assert found == pytest.approx(sum(own, np.zeros(columns)), abs=4)
+            waiting |= {row.rank} if found.any() else set()
+            merged = sent["merged"][at : at + count] > 0
+            assert (sent["awaited"][at : at + count][merged] == -1).all()
+            at += count
+        assert len(waiting) == 3  # all but the one that comes last
+        assert (sent["merged"] > 1).any()
+
     def test_a_gap_names_the_task_it_waited_for_even_out_of_sight(self, data):
         sight = Sight(0, 1e3, 10, frozenset(range(4)), ALL)
         _, tables = unpacked(Windows(data).cut(sight))
@@ -209,7 +240,7 @@ class TestQuestions:
         rng = np.random.default_rng(3)
         ids = np.sort(rng.choice(len(data.tasks), 200, replace=False))
         merged = rng.integers(0, 2, len(ids))
-        part = Windows(data)._communicated(windows.Chosen(ids, ids, ids, merged, ids))
+        part = Windows(data)._communicated(windows.Chosen(ids, ids, ids, merged, ids, ids))
         wanted = data.communication.with_columns(
             at=pl.col("at").replace_strict(ids, range(200), default=-1)
         )

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from bubblescope import Timeline
+from bubblescope.analysis.compare import Comparison
 from bubblescope.analysis.device_budget import Spent, budget, budget_of
 from bubblescope.analysis.losses import OUTSIDE, Losses, Lost, losses, losses_of
 from bubblescope.analysis.whatif_device import DeviceWhatIf
@@ -19,6 +20,7 @@ from bubblescope.model.budget import Use
 from bubblescope.model.language import LANGUAGES
 from bubblescope.model.provenance import ONE_STEP, Run
 from bubblescope.model.timeline import TASK_SCHEMA
+from bubblescope.render.html.device_sums import devices_of
 from bubblescope.render.text.report import Report
 from bubblescope.render.text.why import Explanation
 
@@ -351,3 +353,37 @@ def test_time_that_the_traces_leave_undecided_is_told_with_its_length():
     [told] = Report.of(idle).to_dict()["device"]["undecided"]
     assert (told["class"], told["spent_ns"], told["idle_ns"]) == ("host_unknown", 30 * MS, 30 * MS)
     assert told["why"] == "what the host did is not in the trace"
+
+
+def numbered(first: int, *names: str) -> Timeline:
+    """Return a run whose host is late in ranges of its iterations, and in others."""
+    spent = [
+        (step, use, ms * MS, name.format(first + step, micro))
+        for step in range(3)
+        for micro, name in enumerate(["iter_{}_{}"] * 4 + [*names])
+        for use, ms, name in (("compute", 5, ""), ("host_operator", 5, name))
+    ]
+    return run(*spent)
+
+
+def test_ranges_that_differ_in_their_numbers_only_are_one_line_wherever_they_are_listed():
+    made = numbered(7)
+    report = Report.of(made)
+    [row] = report.to_dict()["device"]["details"]
+    assert (row["detail"], row["spent_ns"]) == ("iter_* × 12", 60 * MS)
+    assert str(report).count("iter_") == 1
+    assert "iter_* × 12" in said(made)["evidence", "loss_mostly"]
+    shown = devices_of(budget(made), [0], [0, 1, 2])
+    assert [one.detail for one in shown.losses] == ["iter_* × 12"]
+
+
+def test_names_that_mean_something_else_by_their_numbers_are_not_put_together():
+    names = ("aten::conv2d", "aten::conv3d", "train.py(35): forward", "train.py(48): forward")
+    found = Report.of(numbered(7, *names)).to_dict()["device"]["details"]
+    assert {row["detail"] for row in found} == {"iter_* × 12", *names}
+
+
+def test_iterations_of_two_runs_are_compared_whatever_their_numbers():
+    found = Comparison.of(numbered(7), numbered(70))
+    [detail] = found.group("detail")
+    assert (detail.name, detail.difference) == ("host late: in operators: iter_*", 0)

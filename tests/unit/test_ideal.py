@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bubblescope import Timeline
+from bubblescope.analysis.rates import UNTRACED
 from bubblescope.analysis.schedule.ideal import ideal
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
@@ -82,25 +83,42 @@ def test_transfers_are_waiting():
     assert study(measured).ideal.steps["ideal_ns"].to_list() == [perfect.duration_ns]
 
 
-def test_a_missing_rank_is_imputed_and_counted():
-    plan = generate("1f1b", 4, 8)
-    timeline = silent(simulate(plan, Costs(10, 10, 10)))
-    there = pl.col("rank") != 1
-    cut = Timeline(timeline.tasks.filter(there), timeline.ranks.filter(there))
-    known = study(cut)
-    assert known.recognition.missing_devices == (1,)
-    assert known.ideal.imputed == 16
-    assert known.ideal.steps["ideal_ns"].to_list() == [timeline.duration_ns]
+def side_by_side(one: Timeline, other: Timeline) -> Timeline:
+    """Return two pipelines of as many ranks as replicas of one."""
+    ranks = one.ranks.height
+    shift = pl.col("rank") + ranks
+    return Timeline(
+        pl.concat([one.tasks, other.tasks.with_columns(rank=shift)]),
+        pl.concat([one.ranks.with_columns(dp=0), other.ranks.with_columns(rank=shift, dp=1)]),
+    )
+
+
+def test_a_rank_without_a_trace_is_imputed_from_its_replicas_and_counted():
+    made = simulate(generate("1f1b", 12, 4), Costs(list(range(10, 22)), 10, 10))
+    both = side_by_side(made, made)
+    known = study(both.slice(ranks=[rank for rank in both.ranks["rank"] if rank != 17]))
+    assert known.recognition.missing_devices == ()
+    assert known.ideal.imputed == 8
+    assert known.ideal.steps["ideal_ns"].to_list() == [made.duration_ns]
     assert known.bubbles.overall.excess == 0
-    assert set(known.ideal.timeline.tasks["rank"]) == {0, 2, 3}
 
 
-def test_only_what_was_observed_counts_for_the_makespan():
-    plan = generate("1f1b", 8, 16)
-    timeline = silent(simulate(plan, Costs(10, 10, 10)))
-    cut = timeline.slice(ranks=[2, 5])
-    known = study(cut)
-    assert known.ideal.steps["ideal_ns"].to_list() == [cut.duration_ns]
+@pytest.mark.parametrize("ranks", [[0], [0, 2, 3], [1, 2]])
+def test_what_stages_without_a_trace_would_take_is_not_made_up(ranks):
+    """Nothing tells what the others take, so neither how long a step takes without waiting."""
+    timeline = silent(simulate(generate("1f1b", 4, 8), Costs(10, 10, 10), steps=2))
+    known = study(timeline.slice(ranks=ranks))
+    assert known.recognition.partial
+    assert known.ideal is None
+    every = [
+        known.bubbles.overall,
+        *known.bubbles.per_rank.values(),
+        *known.bubbles.per_rank_step(),
+    ]
+    for rates in every:
+        assert (rates.no_wait, rates.excess) == (None, None)
+        assert rates.unknown["no_wait"] == rates.unknown["excess"] == UNTRACED
+        assert rates.makespan is not None
 
 
 def test_a_lost_task_is_as_long_as_its_like():
@@ -156,12 +174,7 @@ def test_the_slowest_replica_sets_the_ideal_of_a_step():
     plan = generate("1f1b", 2, 4)
     slow = simulate(plan, Costs.shared(plan, Times(20, 20, 20)))
     fast = simulate(plan, Costs.shared(plan, Times(10, 10, 10)))
-    shift = pl.col("rank") + 2
-    both = Timeline(
-        pl.concat([slow.tasks, fast.tasks.with_columns(rank=shift)]),
-        pl.concat([slow.ranks, fast.ranks.with_columns(rank=shift)]),
-    )
-    known = study(both)
+    known = study(side_by_side(slow, fast))
     assert known.recognition.replicas == 2
     assert known.ideal.steps["ideal_ns"].to_list() == [slow.duration_ns]
 

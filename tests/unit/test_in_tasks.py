@@ -12,7 +12,7 @@ from bubblescope.analysis.view import View
 from bubblescope.model.groups import Group, tabled
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.in_tasks import groups_of
-from communicating import GROUPS, communicating
+from communicating import GROUPS, collectives, communicating
 from synthetic import one_f_one_b
 
 USES = ("communication", "communication_hidden")
@@ -76,44 +76,6 @@ def test_groups_are_those_of_several_ranks_and_known_use_once_each():
     groups = pl.concat([run.groups, tabled([*more, again])])
     told = groups_of(Timeline(run.tasks, groups=groups))
     assert sorted((group.role, tuple(group.ranks)) for group in told) == sorted(GROUPS)
-
-
-def collectives(run: Timeline, *, matched: bool = True) -> Timeline:
-    """The run with 12 all-reduces of all its ranks, to which rank 2 comes 300 us late."""
-    ranks = run.ranks["rank"].sort().to_list()
-    rows = [
-        {
-            "rank": rank,
-            "start_ns": (start := run.start_ns + at * (2_000_000 + 9_000 * at)) + late,
-            "end_ns": start + 350_000 + rank,
-        }
-        for at in range(12)
-        for rank in ranks
-        for late in [300_000 if rank == 2 else 10_000 * rank]
-    ]
-    rows = rows if matched else rows[:20] + rows[21:]
-    made = pl.DataFrame(rows).with_columns(pl.col("rank").cast(pl.Int32))
-    step = pl.lit(None, pl.Int32).alias("step")
-    tasks = made.with_columns(
-        step, kind=pl.lit("collective"), lane=pl.lit("comm"), name=pl.lit("nccl")
-    )
-    kernels = made.with_columns(
-        step,
-        device=pl.lit(0, pl.Int32),
-        operation=pl.lit("allreduce"),
-        group=pl.lit("tp"),
-        exposed_ns=pl.lit(0, pl.Int64),
-        hidden_ns=pl.lit(0, pl.Int64),
-    )
-    tables = {
-        **run.tables,
-        "operations": kernels,
-        "groups": tabled([Group(name="tp", ranks=tuple(ranks))]),
-    }
-    both = pl.concat(
-        [run.tasks, tasks.cast({"kind": run.tasks.schema["kind"]})], how="diagonal_relaxed"
-    )
-    return Timeline(both, run.ranks, run.run, **tables)
 
 
 def test_collectives_say_how_long_they_waited_for_whom():

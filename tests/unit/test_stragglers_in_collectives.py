@@ -86,9 +86,22 @@ def test_where_none_is_late_that_is_said():
 def test_what_a_step_would_take_may_be_unknown():
     """A single other rank in a single step does not tell how much what ranks have to do scatters."""
     found = slowed(traced(Job(2, slow={1: 1.5}), 1))
-    assert found.to_dict()["late_ranks"][0]["healthy"] is None
-    assert found.to_dict()["late_together"] is None
-    assert " 12 of 12  unknown  –  computation: " in str(found)
+    why = "a single step and one other rank do not tell how much the times of ranks scatter"
+    told = found.to_dict()
+    [row] = told["late_ranks"]
+    assert (row["healthy"], told["late_together"]) == (None, None)
+    assert row["healthy_unknown"].startswith(why)
+    assert told["late_together_unknown"] == row["healthy_unknown"]
+    said = " ".join(str(found).split())
+    assert " 12 of 12 unknown – computation: " in said
+    assert said.count(f"unknown {why}") == 1
+
+
+def test_what_is_known_has_no_reason_to_be_unknown():
+    found = slowed(traced(Job(4, jitter=0.02, slow={2: 1.5})))
+    told = found.to_dict()
+    assert (told["late_ranks"][0]["healthy_unknown"], told["late_together_unknown"]) == (None, None)
+    assert "unknown" not in str(found)
 
 
 @pytest.mark.parametrize(

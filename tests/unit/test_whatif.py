@@ -205,6 +205,23 @@ def test_a_run_whose_schedule_is_unknown_can_still_be_replayed():
     assert found.advice()
 
 
+@pytest.mark.parametrize("ranks", [[1], [0, 2, 3]])
+def test_what_stages_without_a_trace_would_take_in_another_plan_is_not_made_up(ranks):
+    found = asked(simulated("1f1b").slice(ranks=ranks))
+    for question in (
+        ("schedule", "zb-h1"),
+        ("microbatches", 16),
+        ("moved", 1, 0, 1, [8, 8, 8, 8]),
+        ("partitioned", [9, 7, 8, 8], [8, 8, 8, 8]),
+    ):
+        with pytest.raises(ScheduleError, match="left no trace, so what their stages take is not"):
+            found.together(question)
+        with pytest.raises(ScheduleError, match="left no trace, so what their stages take is not"):
+            found.together(question, ("scaled", "rank", ranks[0], 0.9))
+    assert not any(one.change.startswith(("zb", "16")) for one in found.advice())
+    assert found.scaled("rank", ranks[0], 0.5).saved_ns > 0
+
+
 def invoke(*arguments: str):
     return CliRunner().invoke(cli, ["whatif", *arguments])
 

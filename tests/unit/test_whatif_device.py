@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import bubblescope
 from bubblescope import Timeline
+from bubblescope.analysis import device_budget
 from bubblescope.analysis.device_budget import between_captures
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.ledger import ledger
@@ -31,6 +32,7 @@ from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.provenance import ONE_STEP
 from bubblescope.model.timeline import TASK_SCHEMA
 from bubblescope.schedules import generate
+from bubblescope.schedules.simulate import Costs, simulate
 from injected import LENGTHS_NS, Fault, Job
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -167,6 +169,22 @@ def test_launches_that_load_their_kernels_take_kernels_that_are_loaded():
     assert needed(500_000, 8_000) == LOADED
     assert needed(1_100_000, 900_000, 900_000) == NOT_HELD_UP
     assert needed(90_000, 90_000, 90_000) == NEEDS[Use.LAUNCH_CALL]
+
+
+@pytest.mark.parametrize("ask", [WhatIf.without, DeviceWhatIf.without])
+def test_what_devices_spent_is_summed_up_once_for_all_questions(ask, monkeypatch):
+    spent = {"compute": 50, "host_operator": 20, "launch_call": 10}
+    sums, whole = [], device_budget.budget_of
+    monkeypatch.setattr(device_budget, "budget_of", lambda *how: sums.append(0) or whole(*how))
+    made = simulate(generate("1f1b", 1, 2), Costs(20, 20, 0), steps=2)
+    run = devices((0, 0, spent), (0, 1, spent))
+    run = Timeline(made.tasks, run.ranks, run.run, **run.tables)
+    asked = (
+        DeviceWhatIf(run) if ask is DeviceWhatIf.without else WhatIf(None, ledger(run, None), run)
+    )
+    for use in ("host_operator", "launch_call"):
+        assert ask(asked, use).needs == NEEDS[Use(use)]
+    assert len(sums) == 1
 
 
 @pytest.mark.parametrize("lengths", [(8, 8, 8), (900, 900, 900), (2_000, 8, 8), (4_000, 4_000)])

@@ -17,11 +17,12 @@ from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.shares import shares
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
+from bubblescope.analysis.whatif import WhatIf
 from bubblescope.analysis.why.findings import findings, spoken_of
 from bubblescope.analysis.words import english, sentence
 from bubblescope.cli import cli
 from bubblescope.clocks import correction
-from bubblescope.model.errors import TimelineError
+from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.language import LANGUAGES
 from bubblescope.model.provenance import STEPS_DISAGREE, ClockReport, Notice, Run
 from bubblescope.render.text.why import Explanation
@@ -383,13 +384,100 @@ def test_a_run_without_pipeline_tasks_is_refused():
 def test_of_devices_without_a_trace_it_is_not_known_what_was_waited_for():
     """A rank alone waits for others all through warm-up and cool-down, and nothing shows that."""
     every = simulate(generate("1f1b", 4, 8), Costs(10_000_000, 20_000_000, 0), steps=3)
-    found = Explanation.of(every.slice(ranks=[0]))
+    alone = every.slice(ranks=[0])
+    found = Explanation.of(alone)
     said = {(one.role, one.key): sentence(one, "en") for one in found.findings}
     assert "Of 4 devices, 3 left no trace" in said["verdict", "causes_partial"]
     assert "Give the traces of all devices" in said["advice", "unexplained_partial"]
     assert ("evidence", "no_wait") not in said
+    verdict = Verdict.of(alone, found.study)
+    assert (verdict.inherent, verdict.share) == (None, pytest.approx(90 / 330))
+    assert "3 left no trace: how much of the idle time is waiting for them" in verdict.said
     whole = {one.key for one in Explanation.of(every).findings}
     assert not {"causes_partial", "unexplained_partial"} & whole
+
+
+def without_stages(every: Timeline) -> Timeline:
+    return Timeline(every.tasks.with_columns(stage=pl.lit(None, pl.Int32)), every.ranks)
+
+
+def lacking_one_of_a_replica(every: Timeline) -> Timeline:
+    """Two replicas, of the slower of which the second of four ranks has no trace."""
+    shift = pl.col("rank") + 4
+    slower = every.tasks.with_columns(
+        *(pl.col(name) * 3 // 2 for name in ("start_ns", "end_ns", "host_start_ns", "host_end_ns")),
+        rank=shift,
+        busy_ns=None,
+    )
+    both = Timeline(
+        pl.concat([every.tasks, slower]),
+        pl.concat([every.ranks.with_columns(dp=0), every.ranks.with_columns(rank=shift, dp=1)]),
+    )
+    return both.slice(ranks=[0, 1, 2, 3, 4, 6, 7])
+
+
+@pytest.mark.parametrize(
+    ("seen", "idle_ns"),
+    [
+        (without_stages, 4 * 2 * 90_000_000),
+        (lambda every: every.slice(ranks=[0]), 2 * 90_000_000),
+        (lambda every: every.slice(ranks=[0, 1, 3]), 2 * 180_000_000),
+        (lacking_one_of_a_replica, None),
+    ],
+)
+@pytest.mark.parametrize("timed", ["host", "device"])
+def test_nobody_knows_what_a_step_would_be_without_waiting_for_what_left_no_trace(
+    seen, idle_ns, timed
+):
+    every = simulate(generate("1f1b", 4, 8), Costs(10_000_000, 20_000_000, 0), steps=2)
+    run = seen(Timeline(every.tasks, every.ranks.with_columns(timed=pl.lit(timed)), every.run))
+    found = Explanation.of(run)
+    rows = {row["cause"]: row for row in found.to_dict()["causes"]}
+    if idle_ns is not None:
+        assert not {"host code", "host launch"} & rows.keys()
+        assert rows["unexplained"]["idle_ns"] == idle_ns
+    assert {rows["unexplained"][name] for name in ("cost_ns", "alone_ns", "last_ns")} == {None}
+    assert found.to_dict()["bare_ns"] is None
+    [told] = [one for one in found.findings if one.values.get("cause") is Cause.UNEXPLAINED]
+    assert "without it is not known" in sentence(told, "en")
+    [first, *_] = found.findings
+    assert first.key in ("causes_partial", "causes_unseen")
+    assert {first.values[name] for name in ("inherent_share", "other_share")} == {None}
+    [shown] = [
+        one for one in Verdict.of(run, found.study).remedies if one.cause is Cause.UNEXPLAINED
+    ]
+    assert (shown.saved_ns, shown.spent_ns) == (None, told.values["per_step_ns"])
+    answers = WhatIf(found.study.recognition, found.study.ledger, run)
+    with pytest.raises(ScheduleError, match="without it is not known"):
+        answers.without(Cause.UNEXPLAINED)
+    with pytest.raises(ScheduleError, match="without it is not known"):
+        answers.together(("without", "unexplained"), ("scaled", "rank", 0, 0.5))
+
+
+def test_the_only_trace_of_several_ranks_tells_of_no_host_where_its_stage_was_inferred():
+    """The last rank of a pipeline passes as a device that runs a whole model."""
+    costs = Costs([10_000_000, 10_000_000, 15_000_000, 10_000_000], 20_000_000, 0)
+    alone = simulate(generate("1f1b", 4, 8), costs, steps=2).slice(ranks=[3])
+    tasks = alone.tasks.filter(pl.col("kind").is_in(["forward", "backward"]))
+    tasks = tasks.with_columns(stage=pl.lit(0, pl.Int32))
+    ranks = alone.ranks.with_columns(timed=pl.lit("host"))
+
+    def explained(world: int | None) -> Explanation:
+        told = Run(world=world, inferred={"stage": "order in which ranks ran"})
+        return Explanation.of(Timeline(tasks, ranks, told))
+
+    def causes(world: int | None) -> set[str]:
+        rows = explained(world).to_dict()["causes"]
+        return {row["cause"] for row in rows if row["idle_ns"]}
+
+    assert causes(4) == {"unexplained"}
+    assert causes(1) == causes(None) == {"host code"}
+    between = [
+        next(sentence(one, "en") for one in explained(world).findings if one.key == "outside_alone")
+        for world in (4, 1)
+    ]
+    assert between[0].endswith("in code that is not recorded, or waiting for other ranks.")
+    assert between[1].endswith("in code that is not recorded.")
 
 
 def test_ranks_that_are_never_idle_are_not_told_of_another_schedule():

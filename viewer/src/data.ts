@@ -85,7 +85,7 @@ export interface Tasks extends Spans, Part {
   computing?: Numbers; // how long the device did, ns
   communicating?: Numbers; // and did not compute
   copying?: Numbers; // and did neither
-  waited?: Numbers; // how long a collective did until its last rank came, ns; -1 where that is not known
+  waited?: Numbers; // how long collectives did until their last rank came, ns; -1 where that is not known
   awaited?: Numbers; // the last rank, by index; -1 where none alone was
   off?: Numbers; // by how much clocks may be off there, ns
   certainty?: Numbers; // that it is what it was inferred to be, in per cent; -1 where the trace states it

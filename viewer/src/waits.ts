@@ -41,9 +41,9 @@ export function firstWaiting({ waited }: Tasks): number {
 
 /** How long a task waited for whom, in a few words; nothing where that is not known. */
 export function waitingSaid(head: Head, { tasks }: Data, task: number): string {
-  const { start, end, waited, awaited, off } = tasks;
+  const { start, end, waited, awaited, off, merged } = tasks;
   const time = waited?.[task] ?? -1;
-  if (time < 0) return "";
+  if (time < 0 || merged?.[task]) return "";
   const together = duration(end[task]! - start[task]! - time);
   const last = awaited![task]!;
   const said =

@@ -46,6 +46,13 @@ test("where no rank alone came last, none is named", () => {
   expect(waitingSaid(head, data, 1)).toBe("hardly waited: 90 ns together (±2 ns)");
 });
 
+test("of what several are merged to, nobody says for whom they waited, but part of it is waiting", () => {
+  const { head, data } = waiting([{ waited: 40, awaited: -1, off: -1 }]);
+  data.tasks.merged = Uint32Array.of(3);
+  expect(waitingSaid(head, data, 0)).toBe("");
+  expect(halves(data.tasks)!.waiting.end[0]).toBe(40);
+});
+
 test("the legend of a picture says what the fainter part is, where there is one", () => {
   const said = (waits: Partial<Task>[]): string[] => {
     const { head, data } = waiting(waits);

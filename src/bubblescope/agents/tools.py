@@ -128,7 +128,7 @@ class Tools:
 
         `findings` are sentences with their numbers: verdict first, then evidence (which rank, which
         stage) and advice. `causes` is idle time by cause, all ranks together; a cause's `cost_ns`
-        is by how much a step would be shorter without it.
+        is by how much a step would be shorter without it; null where that is not known.
 
         Args:
             run: What load returned.

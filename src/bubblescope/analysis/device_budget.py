@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.analysis.arrivals import arrivals, over_steps
+from bubblescope.analysis.numbered_names import summed_up
 from bubblescope.analysis.spending import Spending
 from bubblescope.analysis.step_lengths import is_one_step
 from bubblescope.analysis.untold_time import undecided
@@ -249,6 +250,11 @@ def _details(details: pl.DataFrame, *by: str) -> pl.DataFrame:
     )
 
 
+def _named(details: pl.DataFrame) -> pl.DataFrame:
+    """Return the details of a run, those that differ in their numbers only as one."""
+    return _details(summed_up(details, "role", "then"))
+
+
 def _most_first(details: pl.DataFrame) -> pl.DataFrame:
     return details.sort("spent_ns", *_SORT, descending=[True, *(False for _ in _SORT)])
 
@@ -329,10 +335,10 @@ def budget_of(spent: Spent, run: Run) -> Budget | None:
         per_step=per_step,
         lengths_ns={step: round(of.total_ns / devices[step]) for step, of in per_step.items()},
         open_steps=spent.open_steps,
-        details=_most_first(_details(spent.details)).select(*_SORT, "spent_ns", "count"),
+        details=_most_first(_named(spent.details)).select(*_SORT, "spent_ns", "count"),
         outside_steps_ns=overall.total_ns - within.total_ns if spent.stepped else None,
         in_steps=Steps(
-            _spending(in_steps(table))[()], _most_first(_details(in_steps(spent.details)))
+            _spending(in_steps(table))[()], _most_first(_named(in_steps(spent.details)))
         ),
         in_any=within if steps.height else overall,
         arrivals=over_steps(spent.arrivals, in_steps(table)),

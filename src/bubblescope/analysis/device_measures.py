@@ -14,6 +14,7 @@ import polars as pl
 from bubblescope.analysis.changes import UNSTEPPED, Measured
 from bubblescope.analysis.device_budget import recorded
 from bubblescope.analysis.device_words import LABELS
+from bubblescope.analysis.numbered_names import summed_up
 from bubblescope.analysis.step_lengths import is_one_step, whole
 from bubblescope.model.budget import BUDGET_SCHEMA, BUSY, HIDDEN, HOST, IDLE, Use
 from bubblescope.model.timeline import Timeline
@@ -233,10 +234,11 @@ def _details(spent: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     name = pl.col("detail").str.replace(_NUMBERED, "")
     label = pl.col("use").cast(pl.String).replace_strict(labels, return_dtype=pl.String)
     role = pl.format(", {}", "role").fill_null("")
+    named = spent.drop_nulls("detail").with_columns(name)
     return _rows(
-        spent.drop_nulls("detail")
+        summed_up(named, "role", counted=False)
         .filter(~pl.col("use").is_in([Use.COMPUTE.value, *(use.value for use in HIDDEN)]))
-        .group_by("step", name=pl.format("{}: {}{}", label, name, role))
+        .group_by("step", name=pl.format("{}: {}{}", label, "detail", role))
         .agg(part=pl.col("spent_ns").sum())
         .join(ranks, on="step")
         .sort("step", "name")  # so that those that change alike come in one order

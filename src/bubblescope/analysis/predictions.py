@@ -12,7 +12,9 @@ from bubblescope.analysis.prediction import PIPELINE_PHASE, Prediction
 from bubblescope.analysis.study import ledger_of, study
 from bubblescope.analysis.whatif import WhatIf
 from bubblescope.analysis.whatif_device import DeviceWhatIf
+from bubblescope.model import units
 from bubblescope.model.progress import SILENT
+from bubblescope.model.provenance import Notice
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
@@ -22,14 +24,29 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.picture_data import Pictured
+    from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.analysis.study import Study
     from bubblescope.model.progress import Progress
-    from bubblescope.model.provenance import Notice
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
 SCHEMA: Final = "bubblescope.whatif/1"
 """Name and version of the JSON, described in docs/why.md. Keys are only ever added."""
+
+
+def _untraced(recognition: Recognition | None) -> tuple[Notice, ...]:
+    """Say what answers rest on where devices left no trace, and what is not answered."""
+    if recognition is None or not recognition.partial:
+        return ()
+    text = (
+        f"{units.listed('device', recognition.missing_devices)} of {recognition.devices} left no "
+        "trace: what others wait for there is taken to keep them as long as it did, and other "
+        "schedules, partitions and numbers of micro-batches are not predicted"
+    )
+    return (
+        Notice("untraced-devices", text, len(recognition.missing_devices), recognition.devices),
+    )
+
 
 Question: TypeAlias = Callable[[Any], Prediction]
 """What is asked about a run, such as `lambda run: run.schedule("zb-v")`.
@@ -106,7 +123,9 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         known = study(timeline, also, progress, placed=False)
         progress.begin("answering what-ifs")
         run = asked_of(timeline, known, activities)
-        notices = run.notices if isinstance(run, DeviceWhatIf) else known.bubbles.notices
+        notices = (*known.bubbles.notices, *_untraced(known.recognition))
+        if isinstance(run, DeviceWhatIf):
+            notices = run.notices
         answers = [run.ask(question) for question in questions] or run.advice(memory)
         return cls(timeline, run.step_ns, tuple(answers), run.span, run.open, notices)
 

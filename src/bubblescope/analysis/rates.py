@@ -22,8 +22,8 @@ R ranks:
   what is inherent to the schedule, and what stages, ranks and micro-batches of unequal length add.
 * ``excess``: what waiting adds, as a share of R * T: (T - I) / T.
 
-The last two are null wherever the schedule was not recognised. They are about the steps that were
-recorded whole.
+The last two are null wherever the schedule was not recognised, and where devices of the pipeline left
+no trace: what their stages take is not known. They are about the steps that were recorded whole.
 
 Every rate is from 0 to 1 (``over_ideal`` is 0 or more), or null with the reason, which `Rates.unknown`
 holds: all are checked here, before anyone sees them. A step that only some of the ranks have, or
@@ -93,6 +93,7 @@ CUT: Final = (
 )
 ALL_PARTIAL: Final = "no step is on all ranks, so none is compared across ranks"
 NO_IDEAL: Final = "no schedule was recognised in steps that were recorded whole"
+UNTRACED: Final = "devices of the pipeline left no trace"
 NOT_REPLAYED: Final = "only some of the steps were replayed"
 CROWDED: Final = "ranks were busy for longer than a perfect run of the step takes"
 SHORTER: Final = "the run is shorter than a perfect run of the recognised schedule"
@@ -183,6 +184,7 @@ class BubbleRates(msgspec.Struct, frozen=True):
         rate_error: How far the lengths of tasks may be off because clocks drift, as a share.
         notices: Which steps the rates leave out, and why.
         replayed: The steps that were replayed, ascending; None if all were that can be.
+        no_ideal: Why steps have no ideal of which nothing else says why.
     """
 
     overall: Rates
@@ -192,6 +194,7 @@ class BubbleRates(msgspec.Struct, frozen=True):
     rate_error: float = 0.0
     notices: tuple[Notice, ...] = ()
     replayed: tuple[int, ...] | None = None
+    no_ideal: str = NO_IDEAL
 
     @property
     def rated(self) -> list[int]:
@@ -202,11 +205,15 @@ class BubbleRates(msgspec.Struct, frozen=True):
     def per_rank_step(self) -> list[Rates]:
         """Return the rates of each row of `table`."""
         rows = self.table.iter_rows(named=True)
-        return [_rates(row, self.rate_error, self.replayed) for row in rows]
+        return [_rates(row, self.rate_error, self.no_ideal, self.replayed) for row in rows]
 
 
 def bubble_rates(
-    timeline: Timeline, ideal: pl.DataFrame | None = None, own_ideal: pl.DataFrame | None = None
+    timeline: Timeline,
+    ideal: pl.DataFrame | None = None,
+    own_ideal: pl.DataFrame | None = None,
+    *,
+    no_ideal: str = NO_IDEAL,
 ) -> BubbleRates:
     """Compute the bubble rates of a timeline.
 
@@ -216,11 +223,12 @@ def bubble_rates(
             without it the rates of the ideal are null.
         own_ideal: The same of each rank's own replica, as `Ideal.own`, for pipelines that run their
             steps each for itself; `ideal` if left out.
+        no_ideal: As of `BubbleRates`.
 
     Tasks that belong to no step are measured only where no task belongs to one: they would
     otherwise stretch over the whole run.
     """
-    return rates_of(measured(timeline), timeline, ideal, own_ideal)
+    return rates_of(measured(timeline), timeline, ideal, own_ideal, no_ideal=no_ideal)
 
 
 def measured(timeline: Timeline) -> pl.DataFrame:
@@ -251,6 +259,7 @@ def rates_of(
     own_ideal: pl.DataFrame | None = None,
     *,
     replayed: Sequence[int] | None = None,
+    no_ideal: str = NO_IDEAL,
 ) -> BubbleRates:
     """Compute the bubble rates of a run.
 
@@ -260,6 +269,7 @@ def rates_of(
         ideal: As of `bubble_rates`.
         own_ideal: As of `bubble_rates`.
         replayed: The steps that were replayed, which alone `ideal` may have; None for all.
+        no_ideal: As of `BubbleRates`.
     """
     table = _told_whole(table.drop("closed_start_ns", "closed_end_ns"), timeline)
     several = pipelines(timeline)["pipeline"].n_unique() > 1
@@ -283,11 +293,13 @@ def rates_of(
         unknown = pl.lit(None, pl.Int64)
         table = table.with_columns(makespan_ns=unknown, uncertain_ns=unknown)
     rate = timeline.run.clock.rate_error if timeline.run.clock else 0.0
-    overall = _rates(table.select(_TOTALS).row(0, named=True), rate)
+    overall = _rates(table.select(_TOTALS).row(0, named=True), rate, no_ideal)
     return BubbleRates(
         overall=overall,
-        per_rank={row["rank"]: _rates(row, rate) for row in _sums(table, "rank")},
-        per_step={row["step"]: _rates(row, rate, replayed) for row in _sums(table, "step")},
+        per_rank={row["rank"]: _rates(row, rate, no_ideal) for row in _sums(table, "rank")},
+        per_step={
+            row["step"]: _rates(row, rate, no_ideal, replayed) for row in _sums(table, "step")
+        },
         table=table,
         rate_error=rate,
         notices=(
@@ -296,6 +308,7 @@ def rates_of(
             *([] if replayed is None else [_replays(table, replayed)]),
         ),
         replayed=None if replayed is None else tuple(replayed),
+        no_ideal=no_ideal,
     )
 
 
@@ -434,12 +447,15 @@ def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:
     return table.group_by(key).agg(_TOTALS).sort(key).to_dicts()
 
 
-def _rates(sums: dict[str, Any], rate_error: float, replayed: Sequence[int] | None = None) -> Rates:
+def _rates(
+    sums: dict[str, Any], rate_error: float, no_ideal: str, replayed: Sequence[int] | None = None
+) -> Rates:
     """Return the rates of sums as of `_TOTALS`, or of a row of the table, each checked.
 
     Args:
         sums: The sums; of a step if they have one.
         rate_error: As of `BubbleRates`.
+        no_ideal: Likewise.
         replayed: Likewise.
     """
     busy, makespan, best = sums["busy_ns"], sums["makespan_ns"], sums["ideal_ns"]
@@ -462,8 +478,8 @@ def _rates(sums: dict[str, Any], rate_error: float, replayed: Sequence[int] | No
         apart = ALL_PARTIAL if sums.get("steps", 1) > 1 else apart
     else:
         apart = NO_WORK if makespan is not None or not sums.get("rows", 1) else NO_CLOCK
-    ideal_reason = apart if sums["partial"] else CROWDED if sums["crowded"] else NO_IDEAL
-    if replayed is not None and not sums["partial"] and sums["step"] not in replayed:
+    ideal_reason = apart if sums["partial"] else CROWDED if sums["crowded"] else no_ideal
+    if replayed is not None and ideal_reason == NO_IDEAL and sums["step"] not in replayed:
         ideal_reason = NOT_REPLAYED
     checked = _Checked(
         {

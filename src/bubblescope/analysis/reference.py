@@ -39,8 +39,8 @@ def reference(timeline: Timeline, name: str, known: Study, also: Sequence[Plan] 
         also: Schedules besides the known ones.
 
     Raises:
-        ScheduleError: There is no such schedule, it is not for the run's devices and micro-batches, or
-            the run's own is not recognised.
+        ScheduleError: There is no such schedule, it is not for the run's devices and micro-batches, the
+            run's own is not recognised, or an ideal is asked for of devices that left no trace.
         TimelineError: The run's ranks share no clock, or it has no pipeline tasks.
     """
     plans = {plan.name: plan for plan in also}
@@ -62,6 +62,7 @@ def reference(timeline: Timeline, name: str, known: Study, also: Sequence[Plan] 
         )
     own = recognition.plan.name
     if name == IDEAL:
+        recognition.check_whole()
         if known.ideal is None or known.ideal.timeline is None:
             raise TimelineError("the ideal needs whole steps of ranks that share a clock")
         detail = (

@@ -6,6 +6,7 @@ What-ifs say so in a few words, and `bubblescope why` at length: both go by the 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from bubblescope.analysis.advised import (
@@ -17,6 +18,7 @@ from bubblescope.analysis.advised import (
     RECURS,
     seen,
 )
+from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.prediction import (
     AS_GRAPHS,
     COMPILED_AHEAD,
@@ -28,9 +30,8 @@ from bubblescope.analysis.prediction import (
 from bubblescope.model.budget import Use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from bubblescope.analysis.device_budget import Budget
+    from bubblescope.model.timeline import Timeline
 
 _IN_PARTICULAR: Final = {
     Use.LAUNCH_CALL: {FIRST_USE: LOADED, FIRST_STEP: LOADED, LONG_CALLS: NOT_HELD_UP},
@@ -44,16 +45,24 @@ _IN_PARTICULAR: Final = {
 """Class -> key of the advice about it -> what it takes then."""
 
 
-def needs_of(use: Use, budget: Callable[[], Budget | None]) -> str:
-    """Return what it takes to be rid of a class of time; empty if that is not known.
+class Needs:
+    """Says what it takes to be rid of a class of time.
 
     Args:
-        use: The class.
-        budget: Returns what the run's devices spent their time on; asked only where it matters.
+        timeline: The run. What its devices spent their time on is summed up once, where it matters.
     """
-    ways = _IN_PARTICULAR.get(use)
-    spent = budget() if ways else None
-    if ways is None or spent is None:
-        return NEEDS.get(use, "")
-    _, advised = seen(spent, use)
-    return ways.get(advised, NEEDS[use])
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+
+    def of(self, use: Use) -> str:
+        """Return what it takes to be rid of a class; empty if that is not known."""
+        ways = _IN_PARTICULAR.get(use)
+        if ways is None or self._spent is None:
+            return NEEDS.get(use, "")
+        _, advised = seen(self._spent, use)
+        return ways.get(advised, NEEDS[use])
+
+    @cached_property
+    def _spent(self) -> Budget | None:
+        return budget(self._timeline)

@@ -10,7 +10,7 @@ from bubblescope.analysis.idle.ledger import Ledger, ledger
 from bubblescope.analysis.idle.ledger_by_steps import ledger_in_turn
 from bubblescope.analysis.idle.notable_rank import notable
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
-from bubblescope.analysis.schedule.ideal import Ideal, ideal
+from bubblescope.analysis.schedule.ideal import Ideal, ideal, no_ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.memory import give_back
@@ -77,7 +77,8 @@ def study(
     if recognition is not None and not (replayed or recognition.departed):
         recognition = recognition.without_evidence()  # of the order of tasks, which is the plan's
     progress.begin("measuring bubbles")
-    bubbles = bubble_rates(timeline, *((best.steps, best.own) if best else ()))
+    bare = (best.steps, best.own) if best else ()
+    bubbles = bubble_rates(timeline, *bare, no_ideal=no_ideal(recognition))
     give_back()
     progress.begin("explaining idle time")
     if replayed:

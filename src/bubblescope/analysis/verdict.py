@@ -38,6 +38,10 @@ _SLOW_RANK: Final = "slow_rank"
 """The advice about a slow rank."""
 _OUTSIDE: Final = ("outside", OUTSIDE_ALONE)
 """What is said of what ranks do beside the pipeline."""
+_UNSEEN: Final = ("causes_partial", "causes_unseen")
+"""What is said where it is not known what ranks waited for."""
+_UNRATED: Final = "_unrated"
+"""What the same ends in where it names no rate, which stands before it here."""
 _INHERENT: Final = "inherent"
 """The advice where all idle time is the schedule's own."""
 
@@ -149,6 +153,9 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
 def _inherent(told: Finding, share: float | None) -> str:
     """Say how much of the idle time the schedule would have in any case."""
     part, schedule = told.values["inherent_share"], told.values["schedule"]
+    if told.key.startswith(_UNSEEN):
+        key = told.key.removesuffix(_UNRATED) + _UNRATED
+        return words.sentence(Finding("verdict", key, told.values), _LANGUAGE)
     if part is None:
         return ""
     values = {"schedule": schedule, "inherent_share": part, "other_share": 1 - part}
@@ -201,15 +208,15 @@ def _remedy(
     values: dict[str, Any] = {**first.values, **(evidence.values if evidence else {})}
     advised = advice is not None and advice.role == "advice"
     key = advice.key if advice is not None and advised else first.key
-    shown = evidence or first
+    shown, saved = evidence or first, values.get("saved_ns")
     return Remedy(
         cause=values.get("cause"),
-        saved_ns=max(0, values["saved_ns"]) if "saved_ns" in values else None,
+        saved_ns=None if saved is None else max(0, saved),
         spent_ns=values.get(
             "per_step_ns", values.get("mean_ns") if first.key in _OUTSIDE else None
         ),
         headline=words.sentence(Finding("headline", key, values), _LANGUAGE),
-        evidence=_evidence(shown, hidden=values.get("saved_ns", 1) <= 0),
+        evidence=_evidence(shown, hidden=saved is not None and saved <= 0),
         advice=words.sentence(advice, _LANGUAGE) if advice is not None and advised else "",
         task=place(shown.tasks[0]) if shown.tasks else None,
         key=key,

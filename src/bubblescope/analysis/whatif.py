@@ -29,7 +29,6 @@ import numpy as np
 from bubblescope.analysis.chained_steps import Chain
 from bubblescope.analysis.combined_changes import Asked, moved
 from bubblescope.analysis.cost_model import Model
-from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.device_words import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
@@ -54,7 +53,7 @@ from bubblescope.analysis.prediction import (
     all_of,
     ranked,
 )
-from bubblescope.analysis.remedies import needs_of
+from bubblescope.analysis.remedies import Needs
 from bubblescope.analysis.same_tasks import WITHOUT, of_same_tasks
 from bubblescope.analysis.slow_devices import SlowDevices
 from bubblescope.analysis.task_factors import TaskFactors
@@ -143,6 +142,11 @@ class WhatIf:
         return SlowDevices.of(self._counterfactuals, device)
 
     @cached_property
+    def _needs(self) -> Needs:
+        """What it takes to be rid of classes of time inside of tasks."""
+        return Needs(self._known())
+
+    @cached_property
     def _factors(self) -> TaskFactors:
         """How many times as long tasks would take, had devices or layers been others."""
         stages = self._model.plan.stages if self._model else 0
@@ -163,18 +167,15 @@ class WhatIf:
                 tasks; members of `Cause` and `Use`, or what these are called.
 
         Raises:
-            ScheduleError: It is neither.
+            ScheduleError: It is neither, or it is unexplained and may be waiting for ranks without a
+                trace.
             TimelineError: The traces do not tell what devices did.
         """
         causes = [Cause(one) for one in what if one in _CAUSES]
         uses = [class_of(one) for one in what if one not in _CAUSES]
         parts = [cause.value for cause in causes] + [f"{LABELS[use]} in tasks" for use in uses]
-        needs = WITHOUT.get(causes[0], "") if causes else self._needs_of(uses[0])
+        needs = WITHOUT.get(causes[0], "") if causes else self._needs.of(uses[0])
         return self._without("without " + " and ".join(parts), needs, causes, uses)
-
-    def _needs_of(self, use: Use) -> str:
-        """Return what it takes to be rid of a class of time inside of tasks."""
-        return needs_of(use, lambda: budget(self._timeline) if self._timeline else None)
 
     def host_never_late(self) -> Prediction:
         """Answer what it would have taken had the host always launched in time.
@@ -267,9 +268,9 @@ class WhatIf:
                 a slow device each takes as many times longer as the device's own.
 
         Raises:
-            ScheduleError: The stages do not have so many layers.
+            ScheduleError: The stages do not have so many layers, or some left no trace.
         """
-        self._factors.check(layers)
+        self._check_layers(layers)
         others = moved(layers, [(count, source, target)])
         change = f"{units.count(count, 'layer')} from stage {source} to stage {target}"
         return self._read(change, "another partition", self._partitioned(layers, others))
@@ -282,10 +283,11 @@ class WhatIf:
             layers: How many each has now, as for `moved`.
 
         Raises:
-            ScheduleError: These are not the same number of layers, or not for the run's stages.
+            ScheduleError: These are not the same number of layers, or not for the run's stages, of
+                which some may have left no trace.
         """
-        self._factors.check(layers)
-        self._factors.check(others)
+        self._check_layers(layers)
+        self._check_layers(others)
         if sum(others) != sum(layers):
             raise ScheduleError(
                 f"the run has {sum(layers)} layers, and the partition is of {sum(others)}"
@@ -405,7 +407,7 @@ class WhatIf:
             memory: As of `advice`.
             names: The schedules.
         """
-        if self._model is None:
+        if self._model is None or self._recognised().partial:
             return
         limit = memory or float(self._model.plan.peak_memory().max())
         for name in names:
@@ -429,7 +431,23 @@ class WhatIf:
             raise ScheduleError(
                 "the run's schedule is not recognised, so it cannot be set beside another"
             )
+        self._recognised().check_whole()
         return self._model
+
+    def _check_layers(self, layers: Sequence[int]) -> None:
+        """Refuse layers of other stages than the run's, and of stages without a trace."""
+        if self._recognition is not None:
+            self._recognition.check_whole()
+        self._factors.check(layers)
+
+    def _left(self, causes: Collection[Cause]) -> frozenset[Cause]:
+        """Return the causes that are left without some, if it is known what these cost."""
+        if Cause.UNEXPLAINED in causes and self._counterfactuals.unseen:
+            raise ScheduleError(
+                "what is unexplained may be waiting for ranks without a trace, so how long a step "
+                "would be without it is not known; give the traces of all ranks"
+            )
+        return frozenset(self._counterfactuals.present) - {*causes}
 
     def _recognised(self) -> Recognition:
         if self._recognition is None:
@@ -444,8 +462,7 @@ class WhatIf:
     def _without(
         self, change: str, needs: str, causes: Collection[Cause], uses: Collection[Use]
     ) -> Prediction:
-        found = self._counterfactuals
-        left = frozenset(found.present) - set(causes)
+        found, left = self._counterfactuals, self._left(causes)
         if not uses:
             return self._same(change, needs, lambda: found.with_causes(left), found.step_ns(left))
         shorter = _in_run(found.run, spent_inside(self._known(), uses))
@@ -568,7 +585,7 @@ class WhatIf:
             causes |= {*_HOST}
             always = (*dict.fromkeys((*uses, *NOT_AHEAD)),)
             insides = [(always, ""), (tuple({*always, Use.LATENCY}), AT_ONCE)]
-        left = frozenset(found.present) - causes
+        left = self._left(causes)
         resized = []
         for reading in self._factors.readings(asked.layers if others else ()):
             times = self._factors.resized(others, asked.layers, reading)

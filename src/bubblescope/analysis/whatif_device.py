@@ -19,14 +19,12 @@ What a host did once a blocking call had returned goes with that, not with the c
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from bubblescope.analysis.arrivals import late
 from bubblescope.analysis.coupled_ranks import chance_ns
-from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.device_steps import DEVICE, PLACE, DeviceSteps
 from bubblescope.analysis.device_words import LABELS
 from bubblescope.analysis.idle.causes import Cause
@@ -44,7 +42,7 @@ from bubblescope.analysis.prediction import (
     all_of,
     ranked,
 )
-from bubblescope.analysis.remedies import needs_of
+from bubblescope.analysis.remedies import Needs
 from bubblescope.analysis.shorter_steps import WAITS, Gone, ReplayedSteps, bounded
 from bubblescope.model import units
 from bubblescope.model.budget import HOST, IDLE, Use
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from bubblescope.analysis.combined_changes import Change
-    from bubblescope.analysis.device_budget import Budget
     from bubblescope.model.provenance import Notice
     from bubblescope.model.timeline import Timeline
 
@@ -103,6 +100,7 @@ class DeviceWhatIf:
     def __init__(self, timeline: Timeline, activities: pl.DataFrame | None = None) -> None:
         self._activities = timeline.activities if activities is None else activities
         self._timeline = timeline
+        self._needs = Needs(timeline)
         self._steps = DeviceSteps(timeline)
         self._replayed = ReplayedSteps(timeline, self._steps)
         self.span, self.open = self._steps.span, self._steps.open
@@ -132,7 +130,7 @@ class DeviceWhatIf:
                 raise ScheduleError(_no_pipeline(f"{Cause(one).value} is a cause of bubbles"))
         uses = [class_of(one) for one in what]
         change = "without " + " and ".join(LABELS[use] for use in uses)
-        needs = needs_of(uses[0], lambda: self._spent_in_all)
+        needs = self._needs.of(uses[0])
         return self._without(change, needs, uses, uses)
 
     def kernels(self, pattern: str, factor: float) -> Prediction:
@@ -294,11 +292,6 @@ class DeviceWhatIf:
         of_rank_ns = int(lengths["length_ns"].sum()) / lengths["rank"].n_unique()
         for one in late(self._replayed.arrivals, of_rank_ns)[:_NAMED]:
             yield ("healthy", one.rank)
-
-    @cached_property
-    def _spent_in_all(self) -> Budget | None:
-        """What the devices spent their time on."""
-        return budget(self._timeline)
 
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
         raise ScheduleError(_no_pipeline("stages, schedules and micro-batches cannot change"))

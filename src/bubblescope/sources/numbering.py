@@ -23,7 +23,7 @@ from bubblescope.sources.structure.inferred_names_file import corrected
 from bubblescope.sources.structure.missing_stages import missing_stages
 from bubblescope.sources.structure.peers import place_of_pass, stages_of_peers
 from bubblescope.sources.structure.replicas import with_stages_of_replicas
-from bubblescope.sources.structure.stage_credibility import with_believable_stages
+from bubblescope.sources.structure.stage_credibility import may_be_all, with_believable_stages
 from bubblescope.sources.structure.turn_order import number_by_plans
 
 if TYPE_CHECKING:
@@ -81,6 +81,9 @@ def number(
     told = how_stage is not None
     if not told:
         tasks, how_stage = number_stages(tasks, common_clock=common_clock)
+    marked = "graph" not in tasks.columns or tasks["graph"].null_count() == tasks.height
+    if marked and not told and how_stage and not may_be_all(tasks):
+        tasks, how_stage = tasks.with_columns(stage=pl.lit(None, pl.Int32)), None
     if common_clock and how_stage:
         tasks, why = with_believable_stages(tasks, by_peers=told)
         how_stage = why or how_stage

@@ -52,12 +52,14 @@ class Steps(NamedTuple):
         how: How they were found; None if the trace states them, or shows none.
         marked: Whether each has a range of its own.
         guessed: Whether the names of kernels alone tell them.
+        counted: Whether their numbers are a count of those in this trace, which nothing states.
     """
 
     ranges: pl.DataFrame
     how: str | None
     marked: bool
     guessed: bool = False
+    counted: bool = False
 
 
 def step_ranges(trace: Traced, names: NameParser) -> Steps:
@@ -75,10 +77,10 @@ def step_ranges(trace: Traced, names: NameParser) -> Steps:
     ranges = trace.capture.ranges
     meaning = names.parse_all(ranges["name"])
     number = {name: parsed[0].step for name, parsed in meaning.items() if parsed[0].kind is None}
-    stated = _closed(ranges.filter(pl.col("name").is_in(list(number))), trace)
-    if stated.height:
+    marks = _closed(ranges.filter(pl.col("name").is_in(list(number))), trace)
+    if marks.height:
         said = pl.col("name").replace_strict(number, default=None, return_dtype=pl.Int64)
-        return Steps(_numbered(stated, said), None, marked=True)
+        return Steps(_numbered(marks, said), None, marked=True)
     repeated = _closed(
         ranges.filter(pl.col("name").str.contains(REPEATED) & ~pl.col("name").is_in(list(meaning))),
         trace,
@@ -86,7 +88,8 @@ def step_ranges(trace: Traced, names: NameParser) -> Steps:
     if repeated.height:
         most = repeated["thread"].mode().sort()[0]
         outer = _outermost_repeated(repeated.filter(pl.col("thread") == most))
-        return Steps(_numbered(outer, _stated(outer)), _HOW_REPEATED, marked=True)
+        stated = _stated(outer)
+        return Steps(_numbered(outer, stated), _HOW_REPEATED, marked=True, counted=stated is None)
     optimizing = [name for name, parsed in meaning.items() if parsed[0].kind is Kind.OPTIMIZER]
     optimizers = ranges.drop_nulls("end_ns").filter(pl.col("name").is_in(optimizing))
     if optimizers.height:
@@ -105,7 +108,7 @@ def recorded_apart(trace: Traced) -> Steps:
         return Steps(pl.DataFrame(schema=STEPS), None, marked=False)
     of = launches.select(pl.col("process", "thread").first())
     windows = of.join(recorded, how="cross").with_columns(name=pl.lit(_WINDOW))
-    return Steps(_numbered(windows), _HOW_RECORDED, marked=True)
+    return Steps(_numbered(windows), _HOW_RECORDED, marked=True, counted=True)
 
 
 def _closed(ranges: pl.DataFrame, trace: Traced) -> pl.DataFrame:

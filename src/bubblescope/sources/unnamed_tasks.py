@@ -42,12 +42,14 @@ class Untold(msgspec.Struct, frozen=True):
         projection: Its tasks.
         how: How they were told, by what was told: `kind`, `stage` and `step` as in `Run.inferred`.
         blank: Whether some device shows no more than steps, or one task.
+        counted: Whether the numbers of its steps are a count of those in this trace.
     """
 
     capture: Capture
     projection: Projection
     how: dict[str, str]
     blank: bool
+    counted: bool = False
 
 
 def tell(
@@ -121,7 +123,9 @@ def tell(
         placed = projection.tasks["step"].is_not_null().any()
         what = "a step" if placed else "all that it did"
         ways.setdefault("kind", {})[_HOW_DEVICE.format(what)] = None
-    return Untold(told, projection, {field: "; ".join(how) for field, how in ways.items()}, blank)
+    said = {field: "; ".join(how) for field, how in ways.items()}
+    counted = any(found.counted for found in of_process.values())
+    return Untold(told, projection, said, blank, counted)
 
 
 def _with_passes(phases: Phases, passes: Unmarked) -> Phases:

@@ -29,6 +29,7 @@ from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.memory import give_back
 from bubblescope.model.ordering import stretches_of
+from bubblescope.model.timeline_tables import PIPELINE
 from bubblescope.model.timing import HOST
 from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
@@ -70,6 +71,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         later_ns: How late tasks started by a cause, n long; only causes that made any.
         pauses_ns: How long hosts paused in all, by what they did.
         planned: The tasks in the order of their schedule, where that is another.
+        unseen: Whether ranks may have waited for others that left no trace, or of which the traces do
+            not tell what they passed on: that is unexplained then, and nobody knows what it costs.
     """
 
     run: MeasuredRun
@@ -82,6 +85,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
     later_ns: dict[Cause, Ints]
     pauses_ns: dict[str, int]
     planned: _Planned | None
+    unseen: bool
 
     @classmethod
     def of(
@@ -114,7 +118,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         between = rounds(timeline).between
         between = between.filter(pl.col("step").is_in(run.steps, nulls_equal=True))
         waits = closed_stretches(rank_waits(timeline), timeline)
-        pauses, later = _lags(run, shorter, waits, _fed_unseen(run, shorter, recognition))
+        unseen = _fed_unseen(run, shorter, recognition)
+        pauses, later = _lags(run, shorter, waits, unseen)
         planned = _planned(run, recognition)
         made = {
             Cause.ORDER: planned is not None,
@@ -126,7 +131,19 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         present = tuple(cause for cause in ADDED if cause in there)
         if known is None:
             give_back()
-        return cls(run, timeline, typical, parts, present, between, sent, later, pauses, planned)
+        return cls(
+            run,
+            timeline,
+            typical,
+            parts,
+            present,
+            between,
+            sent,
+            later,
+            pauses,
+            planned,
+            bool(unseen.any()),
+        )
 
     def parts(self) -> Iterator[Self]:
         """Yield the run part by part, some steps at a time, each with its tasks numbered from 0."""
@@ -452,7 +469,11 @@ def _soonest(run: MeasuredRun, one: Ints, other: Ints) -> Ints:
 
 
 def _fed_unseen(run: MeasuredRun, timeline: Timeline, recognition: Recognition | None) -> Mask:
-    """Return which tasks need a result of a stage that left no trace.
+    """Return which tasks may need a result of which no trace tells when it was there.
+
+    It is of a stage that left no trace in their pipeline, or it is not known which stage they are of,
+    and with it what they need. The only trace of a job of several ranks whose times are the host's
+    tells nothing of that either, unless it states the stage.
 
     Args:
         run: The run, of n tasks.
@@ -462,15 +483,26 @@ def _fed_unseen(run: MeasuredRun, timeline: Timeline, recognition: Recognition |
     Returns:
         n long.
     """
-    plan = None if recognition is None else recognition.plan
-    seen = pl.concat(
-        [timeline.tasks[name].unique() for name in ("stage", "pair_stage")]
-    ).drop_nulls()
-    last = max(int(seen.max() or 0), 0 if plan is None else plan.stages - 1)  # type: ignore[arg-type]
-    ends = np.append(seen.to_numpy(), [-1, last + 1])
+    tasks, ranks, told = timeline.tasks, timeline.ranks, timeline.run
     forward, backward = (np.isin(run.kind, kinds) for kinds in (_FORWARDS, _BACKWARDS))
+    passes = forward | backward
+    one_of_several = ranks.height == 1 < (told.world or 1) and "stage" in told.inferred
+    if one_of_several and ranks["timed"][0] == HOST:
+        return passes
+    pipeline = ranks.select("rank", pipeline=pl.struct(PIPELINE).rank("dense").cast(pl.Int64))
+    seen = (
+        pl.concat([tasks.select("rank", stage=name).unique() for name in ("stage", "pair_stage")])
+        .drop_nulls()
+        .join(pipeline, on="rank")
+    )
+    plan = None if recognition is None else recognition.plan
+    last = max(int(seen["stage"].max() or 0), 0 if plan is None else plan.stages - 1)  # type: ignore[arg-type]
+    of_rank = np.zeros(int(ranks["rank"].max() or 0) + 1, np.int64)  # type: ignore[arg-type]
+    of_rank[pipeline["rank"].to_numpy()] = pipeline["pipeline"].to_numpy()
+    known = seen["pipeline"].to_numpy() * (last + 1) + seen["stage"].to_numpy()
     fed = np.where(backward, run.stage + 1, run.stage - 1)
-    found: Mask = (run.stage >= 0) & (forward | backward) & ~np.isin(fed, ends)
+    there = np.isin(of_rank[run.rank] * (last + 1) + fed, known)
+    found: Mask = passes & ((run.stage < 0) | ((fed >= 0) & (fed <= last) & ~there))
     return found
 
 
@@ -492,8 +524,8 @@ def _lags(
         run: The run.
         timeline: Its tasks, and all else that its ranks were in.
         waits: When its hosts waited for other ranks, as `rank_waits`, without the time between rounds.
-        unseen: Which tasks need a result of which it is not known when it was there: a host that seems
-            late may have waited for it.
+        unseen: Which tasks may need a result of which it is not known when it was there: a host that
+            seems late may have waited for it.
 
     Returns:
         How long hosts paused in all, by what they did, and how late tasks started by each cause that

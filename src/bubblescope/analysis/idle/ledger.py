@@ -88,6 +88,7 @@ class Entries(msgspec.Struct, frozen=True):
             was, without what `between` takes out.
         between: As of `Counterfactuals`.
         work: What ranks worked.
+        unseen: As of `Counterfactuals`.
     """
 
     table: pl.DataFrame
@@ -98,6 +99,7 @@ class Entries(msgspec.Struct, frozen=True):
     phases: pl.DataFrame
     between: pl.DataFrame
     work: Work
+    unseen: bool
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -132,6 +134,7 @@ class Entries(msgspec.Struct, frozen=True):
             phases=pl.DataFrame({**steps, "start_ns": run.opens_ns, "end_ns": closes}),
             between=found.between,
             work=Work.of_steps(run, found.lengths, found.timeline),
+            unseen=found.unseen,
         )
         return entries, tuple(one.stretches for one in made)
 
@@ -151,6 +154,7 @@ class Entries(msgspec.Struct, frozen=True):
             phases=phases.sort("step", "pipeline"),
             between=between.sort("step", "pipeline", "start_ns"),
             work=Work.joined([part.work for part in parts]),
+            unseen=any(part.unseen for part in parts),
         )
 
 
@@ -175,7 +179,7 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
         typical: What its tasks take, as a rule.
         slow_ranks: The ranks that are slower than healthy ones, slowest first, if any idle time is
             because of such, or ranks wait for each other inside of passes.
-        phases, between: As of `Entries`.
+        phases, between, unseen: As of `Entries`.
         replays: What it was made of; None where none of that was kept.
         again: Makes that again, of a run that is here but was replayed some steps at a time; else None.
         told: What such replays said of causes, if they were asked.
@@ -192,6 +196,7 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
     slow_ranks: tuple[SlowRank, ...]
     phases: pl.DataFrame
     between: pl.DataFrame
+    unseen: bool
     replays: Replays | None
     again: Callable[[], Replays] | None
     told: Told | None
@@ -230,6 +235,7 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
             else (),
             phases=entries.phases,
             between=entries.between,
+            unseen=entries.unseen,
             replays=replays,
             again=again,
             told=told,

@@ -61,20 +61,25 @@ class Shares(msgspec.Struct, frozen=True):
     Attributes:
         step_ns: How long a step takes.
         replayed_ns: How long one of those takes that were replayed with every set of causes.
-        bare_ns: How long it would take without any of them: the schedule with even stages.
-        shares: Of the causes, largest first; their costs and `bare_ns` add up to `replayed_ns`.
-        interactions: Of each pair, largest first.
+        bare_ns: How long it would take without any of them: the schedule with even stages; None if it
+            is not known what one of them costs.
+        shares: Of the causes of which it is known what they cost, largest first; if that is all, their
+            costs and `bare_ns` add up to `replayed_ns`.
+        interactions: Of each pair of these, largest first.
         steps: Number of steps that were replayed with every set of causes.
         of: Number of steps that there are.
+        unknown: The causes of which it is not: what is unexplained, where it may be waiting for ranks
+            without a trace.
     """
 
     step_ns: int
     replayed_ns: int
-    bare_ns: int
+    bare_ns: int | None
     shares: tuple[Share, ...]
     interactions: tuple[Interaction, ...]
     steps: int
     of: int
+    unknown: tuple[Cause, ...] = ()
 
 
 class Lasting(msgspec.Struct, frozen=True):
@@ -88,6 +93,7 @@ class Lasting(msgspec.Struct, frozen=True):
         measured_ns: As measured.
         replayed_ns: Replayed with all causes.
         without_ns: Replayed without one cause, for each that makes any difference to them.
+        unseen: As of `Counterfactuals`.
     """
 
     steps: frozenset[int | None]
@@ -96,13 +102,15 @@ class Lasting(msgspec.Struct, frozen=True):
     measured_ns: int
     replayed_ns: int
     without_ns: dict[Cause, int]
+    unseen: bool
 
     @classmethod
     def measured(cls, found: Counterfactuals) -> Self:
         """Look at some steps, and replay nothing."""
         length_ns = found.run.as_measured.length_ns
         total = int(length_ns.sum())
-        return cls(frozenset(found.run.steps), len(found.run), len(length_ns), total, total, {})
+        steps, count = frozenset(found.run.steps), len(length_ns)
+        return cls(steps, len(found.run), count, total, total, {}, found.unseen)
 
     @classmethod
     def of(cls, found: Counterfactuals) -> Self:
@@ -129,6 +137,7 @@ class Lasting(msgspec.Struct, frozen=True):
                 cause: sum(part.without_ns.get(cause, part.replayed_ns) for part in parts)
                 for cause in causes
             },
+            unseen=any(part.unseen for part in parts),
         )
 
     def telling(self, causes: Sequence[Cause]) -> list[int | None]:
@@ -214,19 +223,22 @@ def shares_of(lasting: Lasting, sets: Sets) -> Shares:
 
     costs, interactions = shapley(causes, part)
     step = mean_ns(lasting.measured_ns, lasting.windows)
+    unknown = tuple(one for one in causes if lasting.unseen and one is Cause.UNEXPLAINED)
     return Shares(
         step_ns=step,
         replayed_ns=part(frozenset(causes)),
-        bare_ns=part(frozenset()),
+        bare_ns=None if unknown else part(frozenset()),
         shares=tuple(
             msgspec.structs.replace(
                 one, last_ns=step - mean_ns(lasting.without_ns[one.cause], lasting.windows)
             )
             for one in costs
+            if one.cause not in unknown
         ),
-        interactions=interactions,
+        interactions=tuple(pair for pair in interactions if not {*pair[:2]} & {*unknown}),
         steps=len(sets.steps),
         of=len(lasting.steps),
+        unknown=unknown,
     )
 
 

@@ -30,7 +30,7 @@ from bubblescope.analysis.pieces.run_in_pieces import here
 from bubblescope.analysis.pieces.scanning import Looking
 from bubblescope.analysis.pipeline_phase import StepFacts, pipelines, step_facts
 from bubblescope.analysis.rates import rates_of
-from bubblescope.analysis.schedule.ideal import Done, Ideal
+from bubblescope.analysis.schedule.ideal import Done, Ideal, no_ideal
 from bubblescope.analysis.schedule.observe import Seen, seen, stages_held
 from bubblescope.analysis.schedule.recognise import Followed, followed, telling_steps
 from bubblescope.analysis.step_lengths import closed, nexts
@@ -638,7 +638,8 @@ def _concluded(
     if sampled is not None:
         played = sorted({step for index in sampled for step in pieces.parts[index]})
     best = (ideal.steps, ideal.own) if ideal else (None, None)
-    bubbles = rates_of(rated.rates, bare, *best, replayed=played)
+    why = no_ideal(rated.recognition)
+    bubbles = rates_of(rated.rates, bare, *best, replayed=played, no_ideal=why)
     study = Study(rated.recognition, ideal, bubbles, ledger, pipelined and ledger is not None)
     drawn = bare
     if found.drawn:

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.pipeline_phase import of_phase
+from bubblescope.analysis.rates import NO_IDEAL, UNTRACED
 from bubblescope.model.arrays import blocks_of_ranks
 from bubblescope.model.ordering import in_order
 from bubblescope.model.timeline import Timeline
@@ -110,6 +111,11 @@ class Done(NamedTuple):
         return cls(*(np.logical_or.reduce(each) for each in zip(*parts, strict=True)))
 
 
+def no_ideal(recognition: Recognition | None) -> str:
+    """Say why a run has no ideal, if it has none."""
+    return UNTRACED if recognition is not None and recognition.partial else NO_IDEAL
+
+
 def ideal(
     timeline: Timeline,
     recognition: Recognition,
@@ -117,9 +123,10 @@ def ideal(
     *,
     placed: bool = True,
 ) -> Ideal | None:
-    """Return the ideal of a run, or None if its schedule was not recognised.
+    """Return the ideal of a run; None if its schedule was not recognised, or devices left no trace.
 
-    Operations that were not observed take as long as their like in the same step: the median.
+    Operations that were not observed take as long as their like in the same step: the median. Of a
+    device that left no trace in any replica there are no such: nobody knows what its stages take.
 
     Args:
         timeline: The run, or whole steps of it.
@@ -128,7 +135,7 @@ def ideal(
         placed: Whether it is to have a timeline, which takes memory until that is made.
     """
     plan = recognition.plan
-    if plan is None:
+    if plan is None or recognition.partial:
         return None
     columns = ("replica", "step", "home", "length_ns", *(_MOVED if placed else ()))
     seats, parts = [], []
@@ -143,12 +150,10 @@ def ideal(
         told = part.join(runs, on=["replica", "step"], nulls_equal=True, maintain_order="left")
         parts[at] = told.drop("replica", "step")
     step = keys.select(pl.col("step").rank("dense").fill_null(0)).to_series().to_numpy()
-    lengths, seen = _lengths(plan, recognition, parts, step, done)
+    lengths, seen = _lengths(plan, parts, step, done)
     whole = _is_whole(plan, seen, done)
     start, end = Graph(len(plan), edges_of(plan)[0]).run_many(lengths[whole])
-    # Like the measured step, it lasts from the first start to the last end on the observed devices.
-    shown = np.isin(plan.device, list(recognition.coordinates.device.values()))
-    spans = end[:, shown].max(axis=1, initial=0) - start[:, shown].min(axis=1, initial=_FAR)
+    spans = end.max(axis=1, initial=0) - start.min(axis=1, initial=_FAR)
     found = keys.filter(whole).with_columns(ideal_ns=spans)
     steps = found.group_by("step").agg(pl.col("ideal_ns").max()).sort("step")
     own = found.join(pl.concat(seats), on="replica").select("rank", "step", "ideal_ns")
@@ -210,13 +215,12 @@ def _at_home(found: pl.DataFrame, *, paired: bool) -> pl.DataFrame:
 
 
 def _lengths(
-    plan: Plan, recognition: Recognition, parts: Sequence[pl.DataFrame], step: Ints, done: Done
+    plan: Plan, parts: Sequence[pl.DataFrame], step: Ints, done: Done
 ) -> tuple[Ints, Mask]:
     """Return how long operations take in each replica and step, and which of them were observed.
 
     Args:
         plan: The plan.
-        recognition: How ranks follow it.
         parts: As `_tasks` yields them, with the number of their replica and step as run.
         step: A number for the step of each run.
         done: What the run ever did.
@@ -230,10 +234,8 @@ def _lengths(
     if seen.all():
         return lengths, seen
     key = _kind_and_stage(plan)
-    # A device that was watched and never seen at it has nothing to do there.
-    present = np.isin(plan.device, list(recognition.coordinates.device.values()))
-    idle = _of_any(key, present & ~_of_any(key, done.ever)) & ~_of_any(key, ~present)
-    lacking = ~seen & ~done.fused & ~idle
+    # What no device was ever seen at is nothing that it has to do.
+    lacking = ~seen & ~done.fused & _of_any(key, done.ever)
     for number in np.unique(step[lacking.any(axis=1)]).tolist():
         runs = np.flatnonzero(step == number)
         own, known, missing = lengths[runs], seen[runs], lacking[runs]

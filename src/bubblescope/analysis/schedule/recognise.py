@@ -42,6 +42,7 @@ from bubblescope.analysis.schedule.observe import (
     seen,
     shapes,
 )
+from bubblescope.model import units
 from bubblescope.model.cached_results import told
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.ordering import stretches_of
@@ -179,6 +180,23 @@ class Recognition(msgspec.Struct, frozen=True):
     coordinates: Coordinates
     observed: Observed
     position: Any
+
+    @property
+    def partial(self) -> bool:
+        """Whether devices of the pipeline left no trace: what others waited for there is not known."""
+        return bool(self.missing_devices)
+
+    def check_whole(self) -> None:
+        """Refuse what needs to know how long the stages of every device take.
+
+        Raises:
+            ScheduleError: Devices left no trace.
+        """
+        if self.partial:
+            raise ScheduleError(
+                f"{units.listed('device', self.missing_devices)} of {self.devices} left no trace, so "
+                "what their stages take is not known; give the traces of all devices"
+            )
 
     def without_evidence(self) -> Recognition:
         """Return what was recognised, without what was observed of each task, which is large."""

@@ -48,7 +48,9 @@ SCHEMA: Final = "bubblescope.stragglers/1"
 NEGLIGIBLE: Final = 1.03
 """A slowdown below this is not worth explaining, as the paper has it."""
 
-_IN_COLLECTIVES: Final = ("span", "step_ns", "late_ranks", "late_together", "collectives")
+_IN_COLLECTIVES: Final = (
+    *("span", "step_ns", "late_ranks", "late_together", "late_together_unknown", "collectives"),
+)
 """Keys of the schema that are null of a pipeline: they tell who is late in a run without one."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -11,6 +10,7 @@ import polars as pl
 from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.lateness import explained
 from bubblescope.analysis.picture_data import pictured
+from bubblescope.analysis.prediction import Prediction
 from bubblescope.analysis.stragglers import SCHEMA
 from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.model.errors import ScheduleError, TimelineError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.lateness import LateRank
     from bubblescope.analysis.picture_data import Pictured
-    from bubblescope.analysis.prediction import Prediction
     from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Notice
     from bubblescope.model.timeline import Timeline
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 _ASKED: Final = 12
 """Late ranks of which it is asked what a step would take were each as others are."""
 
+_NOT_ASKED: Final = f"only the latest {_ASKED} ranks are asked about"
 _OF_PIPELINES: Final[dict[str, Any]] = {
     "own_work": None,
     "beside": None,
@@ -63,6 +63,8 @@ class LateRanks(msgspec.Struct, frozen=True, eq=False):
         healthy: Late rank -> what a step would take had it as much to do between collectives as others
             have. Not known of those that are missing; the latest `_ASKED` are asked about.
         together: What a step would take were all of them so; None if it is not known, or none is late.
+        unknown: Late rank -> why it is not known of it, in words.
+        together_unknown: The same of all of them; None if it is known, or none is late.
         span, open, step_ns: As of `DeviceWhatIf`.
         notices: What is to be known of the steps.
     """
@@ -72,6 +74,8 @@ class LateRanks(msgspec.Struct, frozen=True, eq=False):
     late: tuple[LateRank, ...]
     healthy: dict[int, Prediction]
     together: Prediction | None
+    unknown: dict[int, str]
+    together_unknown: str | None
     span: str
     open: bool
     step_ns: int
@@ -99,13 +103,17 @@ class LateRanks(msgspec.Struct, frozen=True, eq=False):
         asked = DeviceWhatIf(timeline)
         ranks = [one.late.rank for one in late]
         progress.begin("replaying steps without late ranks")
-        healthy = {rank: _healthy(asked, rank) for rank in ranks[:_ASKED]}
+        said = {rank: _healthy(asked, rank) for rank in ranks[:_ASKED]}
+        said |= dict.fromkeys(ranks[_ASKED:], _NOT_ASKED)
+        together = _healthy(asked, *ranks) if ranks else None
         return cls(
             timeline,
             spent,
             tuple(late),
-            {rank: found for rank, found in healthy.items() if found is not None},
-            _healthy(asked, *ranks) if ranks else None,
+            {rank: one for rank, one in said.items() if isinstance(one, Prediction)},
+            together if isinstance(together, Prediction) else None,
+            {rank: one for rank, one in said.items() if isinstance(one, str)},
+            together if isinstance(together, str) else None,
             asked.span,
             asked.open,
             asked.step_ns,
@@ -137,6 +145,7 @@ class LateRanks(msgspec.Struct, frozen=True, eq=False):
             "step_ns": self.step_ns,
             "late_ranks": [self._late(one) for one in self.late],
             "late_together": self.together and self.together.to_dict(),
+            "late_together_unknown": self.together_unknown,
             "collectives": self.arrivals.to_dicts(),
             "notices": msgspec.to_builtins(self.notices),
             "warnings": msgspec.to_builtins(self.timeline.run.warnings),
@@ -152,6 +161,7 @@ class LateRanks(msgspec.Struct, frozen=True, eq=False):
             "class": found.use and found.use.value,
             "more_share": found.more if found.use else None,
             "healthy": healthy and healthy.to_dict(),
+            "healthy_unknown": self.unknown.get(found.late.rank),
         }
 
 
@@ -168,10 +178,12 @@ def _alike(timeline: Timeline) -> bool:
     return timeline.run.unplaced is None and held == 1
 
 
-def _healthy(asked: DeviceWhatIf, *ranks: int) -> Prediction | None:
-    with suppress(ScheduleError):
+def _healthy(asked: DeviceWhatIf, *ranks: int) -> Prediction | str:
+    """Return what a step would take were ranks as others are; or why that is not known."""
+    try:
         return asked.healthy(*ranks)
-    return None
+    except ScheduleError as error:
+        return str(error)
 
 
 def _why_not(timeline: Timeline, spent: Budget | None) -> str:

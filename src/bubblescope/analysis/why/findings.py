@@ -49,14 +49,16 @@ def spoken_of(ledger: Ledger, shares: Shares) -> list[Cause]:
     They make a hundredth of the idle time and a step longer by what is worth a line, or make a step a
     hundredth longer: among a thousand ranks, what one link does to its own pipeline is a small share of
     the idle time of all. That comes first without which a step would be shortest, and of those alike in
-    that, what makes most idle time.
+    that, what makes most idle time. One of which it is not known what it costs counts by its idle time,
+    and as if a step would not be shorter.
     """
     totals = ledger.totals().select("cause", "share").iter_rows()
     idle = {Cause(cause): share for cause, share in totals}
     saved = {share.cause: max(share.last_ns, 0) for share in shares.shares}
     cost = {share.cause: share.cost_ns / shares.step_ns for share in shares.shares}
     causes = [cause for cause in saved if cost[cause] >= (WORTH if idle[cause] >= LEAST else LEAST)]
-    causes.sort(key=lambda cause: (-saved[cause], -idle[cause]))
+    causes += [cause for cause in shares.unknown if idle[cause] >= LEAST]
+    causes.sort(key=lambda cause: (-saved.get(cause, 0), -idle[cause]))
     slow = slowest(ledger)
     if slow is None or slow.waited_for:
         # A rank may be slower in some steps, and in all of them together none; what ranks cost that
@@ -82,7 +84,7 @@ def of_whole_steps(
     """
     if wall is None:
         return findings(timeline, study, shares, evidence)
-    around = outside(wall)
+    around = outside(wall, unseen=study.ledger is not None and study.ledger.unseen)
     first = [] if around else warming(wall.lengths_ns())
     return [*around, *findings(timeline, study, shares, evidence, first)]
 
@@ -111,36 +113,25 @@ def findings(
     inherent = sum(totals[cause]["idle_ns"] for cause in INHERENT if cause in totals)
     rate = study.bubbles.overall.makespan
     recognition = study.recognition
-    schedule = recognition.schedule if recognition else None
+    causes = spoken_of(ledger, shares)
+    unseen = _unseen(study, causes, shares)
+    known = bool(whole) and not unseen
     common = {
         "rate_share": rate,
-        "schedule": schedule,
-        "inherent_share": inherent / whole if whole else None,
-        "other_share": 1 - inherent / whole if whole else None,
+        "schedule": recognition.schedule if recognition else None,
+        "inherent_share": inherent / whole if known else None,
+        "other_share": 1 - inherent / whole if known else None,
     }
-    causes = spoken_of(ledger, shares)
     waited_for = _waited_for(ledger)
-    verdict = _verdict(study, common, whole, inherent, caused=bool(causes))
+    verdict = _verdict(study, common, whole, inherent, unseen, caused=bool(causes))
     if not causes:
         alone = verdict.key.startswith("inherent") and not waited_for
         asked = [Finding("advice", "inherent", {})] if alone else []
         told = [] if verdict.key.startswith("no_pipeline") else waited_for
         return [verdict, *told, *asked]
     said = [verdict, *waited_for]
-    costs = {share.cause: share for share in shares.shares}
     for index, cause in enumerate(causes):
-        saved = costs[cause].last_ns
-        values = {
-            "cause": cause,
-            "idle_share": totals[cause]["share"],
-            "idle_ns": totals[cause]["idle_ns"],
-            "saved_ns": saved,
-            "saved_share": saved / shares.step_ns,
-        }
-        key = ("first" if not index else "next") + ("" if saved > 0 else "_hidden")
-        if saved > 0 and not totals[cause]["idle_ns"]:
-            key = "not_idle"
-        said.append(Finding("verdict", key, values))
+        said.append(_of_cause("next" if index else "first", cause, totals[cause], shares, ledger))
         shown = _EVIDENCE[cause](timeline, study, evidence)
         said.append(shown)
         if cause in LATE:
@@ -150,19 +141,51 @@ def findings(
         if cause is Cause.VARIATION and is_one_step(timeline.run):
             said.append(Finding("evidence", "one_step", {}))
         advised = _advised(cause, shown, timeline, pipelined=study.pipelined)
-        if cause is Cause.UNEXPLAINED and _is_partial(study):
-            advised = "unexplained_partial"
+        if cause in shares.unknown:
+            advised += unseen
         said.append(Finding("advice", advised, {}))
-    return [*said, *_no_wait(study, inherent)]
+    return said if unseen else [*said, *_no_wait(study, inherent)]
 
 
-def _is_partial(study: Study) -> bool:
-    """Say whether devices of the pipeline left no trace: what others waited for there is not known."""
-    return study.recognition is not None and bool(study.recognition.missing_devices)
+def _unseen(study: Study, causes: Sequence[Cause], shares: Shares) -> str:
+    """Return what keys of sentences end in where it is not known what ranks waited for."""
+    if study.recognition is not None and study.recognition.partial:
+        return "_partial"
+    return "_unseen" if {*causes} & {*shares.unknown} else ""
+
+
+def _of_cause(
+    first: str, cause: Cause, row: dict[str, Any], shares: Shares, ledger: Ledger
+) -> Finding:
+    """Return how much idle time a cause makes, and what a step would be without it.
+
+    Args:
+        first: "first" or "next".
+        cause: The cause.
+        row: Its row of `Ledger.totals`.
+        shares: What causes cost.
+        ledger: The ledger.
+    """
+    known = {share.cause: share.last_ns for share in shares.shares}
+    saved = known.get(cause)
+    values = {
+        "cause": cause,
+        "idle_share": row["share"],
+        "idle_ns": row["idle_ns"],
+        "saved_ns": saved,
+        "saved_share": None if saved is None else saved / shares.step_ns,
+    }
+    if saved is None:
+        windows = ledger.table.select("rank", "step").n_unique()
+        lost = {"per_step_ns": row["idle_ns"] // max(1, windows)}
+        return Finding("verdict", f"{first}_unknown", {**values, **lost})
+    if saved <= 0:
+        return Finding("verdict", f"{first}_hidden", values)
+    return Finding("verdict", first if row["idle_ns"] else "not_idle", values)
 
 
 def _verdict(
-    study: Study, common: dict[str, Any], whole: int, inherent: int, *, caused: bool
+    study: Study, common: dict[str, Any], whole: int, inherent: int, unseen: str, *, caused: bool
 ) -> Finding:
     """Return the first thing that is said of the idle time of a run.
 
@@ -170,7 +193,8 @@ def _verdict(
         study: What was worked out about it.
         common: The values of the sentence.
         whole: The idle time, in ns.
-        inherent: How much of it is inherent to the schedule.
+        inherent: How much of it is inherent to the schedule, if that is known.
+        unseen: As `_unseen` returns it.
         caused: Whether any cause is worth speaking of.
     """
     rated = "" if common["rate_share"] is not None else "_unrated"
@@ -178,13 +202,14 @@ def _verdict(
         return Finding("verdict", f"no_pipeline{rated}", common)
     if not whole:
         return Finding("verdict", "never_idle", common)
-    if not caused and inherent >= (1 - LEAST) * whole:
+    if not unseen and not caused and inherent >= (1 - LEAST) * whole:
         return Finding("verdict", f"inherent{rated}", common)
-    known = study.recognition
-    if known is not None and known.missing_devices and not rated:
-        values = {"missing": len(known.missing_devices), "devices": known.devices}
-        return Finding("verdict", "causes_partial", {**common, **values})
-    return Finding("verdict", f"causes{rated}", common)
+    if study.recognition is not None and study.recognition.partial:
+        common |= {
+            "missing": len(study.recognition.missing_devices),
+            "devices": study.recognition.devices,
+        }
+    return Finding("verdict", f"causes{unseen}{rated}", common)
 
 
 def _advised(cause: Cause, shown: Finding, timeline: Timeline, *, pipelined: bool) -> str:
@@ -214,11 +239,15 @@ _PAUSES_ADVISED: Final = {
 """What hosts pause for, and the advice about it."""
 
 
-def outside(wall: WallClock) -> list[Finding]:
+def outside(wall: WallClock, *, unseen: bool = False) -> list[Finding]:
     """Return what makes steps longer than their pipeline phase, if that is worth a word.
 
     First what most time goes to on some rank. That ranks wait for each other is a consequence of such,
     and is told only where there is nothing else.
+
+    Args:
+        wall: What whole steps are spent on.
+        unseen: As of `Ledger`: a rank in no task may wait for the first result of a step.
     """
     whole = wall.step_ns
     if not whole:
@@ -243,16 +272,20 @@ def outside(wall: WallClock) -> list[Finding]:
     said = [Finding("verdict", "whole_step", {"step_ns": whole, "phase_share": 1 - rest})]
     said += warming(wall.lengths_ns())
     for row in (does if does.height else own).head(_MOST).to_dicts():
-        told = {"what": row["what"], "rank": row["rank"], "rank_ns": row["per_step_ns"]}
+        what = _MAY_WAIT if unseen and row["what"] == UNRECORDED else row["what"]
+        told = {"what": what, "rank": row["rank"], "rank_ns": row["per_step_ns"]}
         told |= {"time_share": row["per_step_ns"] / whole, "mean_ns": row["mean_ns"]}
         said.append(Finding("evidence", "outside" if wall.ranks > 1 else OUTSIDE_ALONE, told))
-        if row["what"] in _ADVISED:
-            said.append(Finding("advice", _ADVISED[row["what"]], {}))
+        if what in _ADVISED:
+            said.append(Finding("advice", _ADVISED[what], {}))
     return said
 
 
 OUTSIDE_ALONE: Final = "outside_alone"
 """Key of the evidence of what a rank does beside the pipeline, where there is no other to compare."""
+
+_MAY_WAIT: Final = "in no task, or waiting"
+"""What `UNRECORDED` is called of ranks that may wait for others whose results nobody sees."""
 
 _ADVISED: Final = {
     "data loading": "host_data",
@@ -268,7 +301,7 @@ _ADVISED: Final = {
 def _no_wait(study: Study, inherent_ns: int) -> list[Finding]:
     """Set what is inherent beside the rate of the same tasks replayed without waiting."""
     overall, found = study.bubbles.overall, study.recognition
-    if overall.no_wait is None or not overall.makespan_ns or found is None or _is_partial(study):
+    if overall.no_wait is None or not overall.makespan_ns or found is None:
         return []
     values = {
         "schedule": found.schedule,

@@ -108,6 +108,19 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Ranks are idle {rate_share} of the time. Of {devices} devices, {missing} left no trace, so it "
         "does not show how much of that is waiting for them, and how much is inherent to {schedule}."
     ),
+    ("verdict", "causes_partial_unrated"): (
+        "Of {devices} devices, {missing} left no trace: how much of the idle time is waiting for them, "
+        "and how much is inherent to {schedule}, is not known."
+    ),
+    ("verdict", "causes_unseen"): (
+        "Ranks are idle {rate_share} of the time. The traces do not tell what all of them waited for, "
+        "so it is not known how much of that is waiting for other ranks, and how much is inherent to "
+        "{schedule}."
+    ),
+    ("verdict", "causes_unseen_unrated"): (
+        "The traces do not tell what all ranks waited for: how much of the idle time is waiting for "
+        "others, and how much is inherent to {schedule}, is not known."
+    ),
     ("verdict", "first"): (
         "The first cause is {cause}: {idle_share} of the idle time ({idle_ns} over all ranks). "
         "Without it a step would be {saved_ns} ({saved_share}) shorter."
@@ -123,6 +136,14 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "next_hidden"): (
         "Then {cause}: {idle_share} of the idle time ({idle_ns}); without it alone, a step would not "
         "be shorter."
+    ),
+    ("verdict", "first_unknown"): (
+        "The first cause is {cause}: {idle_share} of the idle time ({idle_ns} over all ranks). How "
+        "long a step would be without it is not known."
+    ),
+    ("verdict", "next_unknown"): (
+        "Then {cause}: {idle_share} of the idle time ({idle_ns}); how long a step would be without it "
+        "is not known."
     ),
     ("verdict", "never_idle"): (
         "Ranks are never idle from the first forward to the last backward of a step."
@@ -290,6 +311,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "unexplained_partial"): (
         "Give the traces of all devices: what ranks waited for on others is not in these."
     ),
+    ("advice", "unexplained_unseen"): (
+        "Give the traces of all ranks, with passes that tell their stages and micro-batches "
+        "(`bubblescope record` marks them): then it shows what ranks waited for."
+    ),
     ("evidence", "clock"): (
         "Clocks of different hosts may be off by {error_ns}; ranks used {early} results before they "
         "had arrived, by up to {early_ns}."
@@ -365,6 +390,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "sync_alone"): "Shorten the optimizer.",
     ("headline", "sync"): "Overlap the collectives.",
     ("headline", "unexplained_partial"): "Give the traces of all devices.",
+    ("headline", "unexplained_unseen"): "Give the traces of all ranks, with their stages.",
     ("headline", "unexplained"): "Record more, to know what this is.",
     ("headline", "clock"): "Synchronise the clocks.",
     ("headline", "clock_solved"): "Synchronise the clocks.",
@@ -571,6 +597,7 @@ SPENT: Final = {
     "forward without backward": "in forwards without a backward",
     "waiting for send": "waiting until sends are done",
     "in no task": "in code that is not recorded",
+    "in no task, or waiting": "in code that is not recorded, or waiting for other ranks",
     "other tasks": "in other tasks",
 }
 """What a rank is in."""

@@ -75,8 +75,9 @@ OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
 """Columns that a table has only where they are known, or where the page holds a part of a run.
 
 `waited` is how long a collective did until its last rank came, 0 if that is no longer than clocks may
-be `off`, and `awaited` the place of that rank; all are -1 where they are not known. `certainty` is the
-probability in per cent that a task is what it was inferred to be, -1 where the trace states it.
+be `off`, and `awaited` the place of that rank; all are -1 where they are not known. Of what several
+are `merged` to, the first is how long they did together, and the others are not known. `certainty` is
+the probability in per cent that a task is what it was inferred to be, -1 where the trace states it.
 `counterpart`, on a page of two runs, is how many rows further the same task of the other run is; 0 if
 it has none. `change`, where only a part of the rows is there, is by how many ns it is longer in B.
 """

@@ -206,6 +206,8 @@ class Report(Face, report.Report, frozen=True, eq=False):
         share = sum(row["share"] for row in inherent)
         if inherent:
             schedule = "inherent to the schedule"
+            if ledger.unseen:
+                schedule = "inherent to the schedule, as far as is known"
             table.add_row(schedule, units.duration(idle), units.percent(share), style="dim")
         for row in [row for row in totals.values() if row["idle_ns"]][:_CAUSES]:
             table.add_row(

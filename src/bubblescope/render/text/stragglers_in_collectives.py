@@ -48,7 +48,7 @@ class LateRanks(Face, in_collectives.LateRanks, frozen=True, eq=False):
         """
         limit = sys.maxsize if everything else _ROWS
         facts = f"{units.count(self.timeline.ranks.height, 'rank')} · no pipeline"
-        late = Group(_table(self, limit), Text(_MEANING, "dim"))
+        late = Group(_table(self, limit), Text(_MEANING, "dim"), *_unknown(self, limit))
         said = Group(Text(self.headline()), Text(measured(self)))
         return Group(
             Text.assemble(("bubblescope  ", "bold"), facts),
@@ -84,6 +84,13 @@ def _table(found: in_collectives.LateRanks, limit: int) -> Table:
     if len(found.late) > 1:
         table.add_row("together", "", "", *_predicted(found.together), "")
     return table
+
+
+def _unknown(found: in_collectives.LateRanks, limit: int) -> list[Text]:
+    """Say why what a step would take is not known, of each rank that is shown and of all together."""
+    of_ranks = (found.unknown.get(each.late.rank) for each in found.late[:limit])
+    why = dict.fromkeys((*of_ranks, found.together_unknown))
+    return [Text.assemble(("unknown  ", "yellow"), reason) for reason in why if reason]
 
 
 def _longer(found: LateRank) -> str:

@@ -49,7 +49,7 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
         if self.ledger is not None and self.shares is not None:
             parts += [
                 self._causes(self.ledger, self.shares),
-                self._ranks(self.ledger, limit),
+                self._ranks(self.ledger, self.shares, limit),
                 self._longest(limit),
                 self._replay(self.ledger, self.shares),
                 warnings_of(self.study.bubbles.notices),
@@ -103,12 +103,13 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
                 words.cause_name(cause, self.language),
                 words.meaning(cause, self.language),
             )
+            none = "–" if cause in shares.unknown else ""
             cells = (
                 name,
                 units.duration(row["idle_ns"]),
                 units.percent(row["share"]),
-                units.duration(share.cost_ns) if share else "",
-                units.duration(share.last_ns) if share else "",
+                units.duration(share.cost_ns) if share else none,
+                units.duration(share.last_ns) if share else none,
             )
             style = "dim" if cause in INHERENT else ""
             beside.add_row(*cells, meaning, style=style)
@@ -129,9 +130,10 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
             notes.append(Padding(Text(said), (0, 0, 1, 2)))
         return Group(*notes)
 
-    def _ranks(self, ledger: Ledger, limit: int) -> RenderableType:
+    def _ranks(self, ledger: Ledger, shares: Shares, limit: int) -> RenderableType:
         sums = ledger.table.group_by("rank", "cause").agg(pl.col("idle_ns").sum())
         inherent = pl.col("cause").is_in(_INHERENT)
+        unknown = [cause.value for cause in shares.unknown]
         ranks = (
             sums.with_columns(other=pl.when(inherent).then(0).otherwise("idle_ns"))
             .sort("other")
@@ -140,6 +142,7 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
                 idle=pl.col("idle_ns").sum(),
                 first=pl.when(pl.col("other").last() > 0).then(pl.col("cause").last()),
                 other=pl.col("other").sum(),
+                unknown=pl.col("cause").is_in(unknown).any(),
             )
             .sort("other", "rank", descending=[True, False])
         )
@@ -147,7 +150,8 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
         grid = self._table("rank", "idle", "other", "mostly", left=("rank", "mostly"))
         for row in shown.to_dicts():
             name = words.cause_name(Cause(row["first"]), self.language) if row["first"] else ""
-            idle, other = units.duration(row["idle"]), units.duration(row["other"])
+            idle = units.duration(row["idle"])
+            other = "–" if row["unknown"] else units.duration(row["other"])
             grid.add_row(str(row["rank"]), idle, other, name)
         parts: list[RenderableType] = [grid]
         if len(shown) < len(ranks):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from bubblescope.model.bounds import RANKS, UNDECODABLE
 from bubblescope.model.errors import SourceError, quoted
 from bubblescope.model.groups import merged
 from bubblescope.model.kinds import TRANSFERS, Kind
-from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
+from bubblescope.model.provenance import ONE_STEP, Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
@@ -40,13 +41,16 @@ from bubblescope.sources.structure.unmarked import HOW_ALONE
 from bubblescope.sources.unnamed_tasks import Untold, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.source import ReadOptions
+
+    _Numbered = tuple[pl.DataFrame, dict[str, str], list[Notice]]
+    _Number = Callable[[pl.DataFrame], _Numbered]
 
 _RANK_IN_NAME: Final = re.compile(r"(?:^|[^a-zA-Z])rank[-_]?(\d+)", re.IGNORECASE)
 _WORKER_NAME: Final = re.compile(r"^(?P<host>.+?)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json")
@@ -72,7 +76,7 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
     )
     ranks, how_rank = _ranks(traces)
     refuse_copies(path for path, trace in zip(paths, traces, strict=True) if trace.window_ns[1])
-    traces, how_step = _recorded_apart(traces, ranks)
+    traces, how_step = _recorded_apart(_counted_on(traces, ranks), ranks)
     table = _rank_table(traces, ranks)
     tasks, markers, counters, executed = (
         _shifted(traces, ranks, frames)
@@ -98,7 +102,11 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         contents=_contents(traces, ranks),
         world=max((trace.world for trace in traces), default=0),
         nothing=lambda: _no_tasks(traces),
-        number=lambda tasks: numbering.number(tasks, markers, passes=options.names.passes),
+        number=lambda tasks: _in_windows(
+            partial(numbering.number, tasks, passes=options.names.passes),
+            markers,
+            _shifted(traces, ranks, [_window(trace) for trace in traces]),
+        ),
         inferred=_inferred(traces)
         | ({"rank": how_rank} if how_rank else {})
         | ({"step": how_step} if how_step else {}),
@@ -129,6 +137,7 @@ class _Trace(msgspec.Struct, frozen=True):
         unread: Category -> number of its events, of those that bubblescope does not read.
         inferred: What was told of its tasks by other things than their names -> how.
         blank: Whether its tasks are no more than steps, or one.
+        counted: Whether the numbers of its steps are a count of those in it.
         untimed: Number of ranges that name tasks, where none of them could be timed.
         projection: Its tasks.
         spent: What its devices spent their time on.
@@ -157,6 +166,7 @@ class _Trace(msgspec.Struct, frozen=True):
     unread: dict[str, int]
     inferred: dict[str, str]
     blank: bool
+    counted: bool
     untimed: int
     projection: Projection
     spent: Spent
@@ -237,6 +247,7 @@ class _Reader(msgspec.Struct, frozen=True):
             unread=events.unread,
             inferred=told.how,
             blank=told.blank,
+            counted=told.counted,
             untimed=0 if projection.tasks.height else projection.ranges,
             projection=(
                 msgspec.structs.replace(told.projection, owners=None)  # as long as the kernels
@@ -459,8 +470,54 @@ def _ranks(traces: Sequence[_Trace]) -> tuple[list[int], str | None]:
 
 
 def _refuse_twice(trace: _Trace, other: _Trace) -> None:
+    """Refuse two traces of a process if both state a step of one number."""
+    if trace.counted and other.counted:
+        return
     steps, others = (one.projection.markers["step"].to_list() for one in (trace, other))
     refuse_steps_twice(trace.path, steps, other.path, others)
+
+
+def _counted_on(traces: list[_Trace], ranks: Sequence[int]) -> list[_Trace]:
+    """Count steps on from one trace of a rank to the next, where each counts its own.
+
+    A trace in which nothing tells steps is one.
+
+    Raises:
+        SourceError: Ranks have not as many steps, so that nobody knows which is which.
+    """
+    several = max(Counter(ranks).values(), default=1) > 1
+    counted = [trace.counted or not _tells_steps(trace) for trace in traces]
+    if not several or not all(counted) or not any(trace.counted for trace in traces):
+        return traces
+    found, steps = {}, Counter[int]()
+    for trace, rank in sorted(
+        zip(traces, ranks, strict=True), key=lambda one: (one[1], one[0].window_ns)
+    ):
+        of = _numbered_from if trace.counted else _as_step
+        found[trace.path] = of(trace, steps[rank])
+        steps[rank] += trace.projection.markers["step"].n_unique() if trace.counted else 1
+    few, most = min(steps.values()), max(steps.values())
+    if few < most:
+        raise SourceError(
+            traces[0].path,
+            f"was read with others that hold {few} steps of one rank and {most} of another, which "
+            "nothing numbers: give traces of the same steps of all ranks",
+        )
+    return [found[trace.path] for trace in traces]
+
+
+def _numbered_from(trace: _Trace, number: int) -> _Trace:
+    """Return a trace whose steps are counted from a number on, not from 0."""
+    step = pl.col("step") + number
+    return msgspec.structs.replace(
+        trace,
+        projection=msgspec.structs.replace(
+            trace.projection,
+            tasks=trace.projection.tasks.with_columns(step),
+            markers=trace.projection.markers.with_columns(step),
+        ),
+        spent=msgspec.structs.replace(trace.spent, windows=trace.spent.windows.with_columns(step)),
+    )
 
 
 def _recorded_apart(traces: list[_Trace], ranks: Sequence[int]) -> tuple[list[_Trace], str | None]:
@@ -482,6 +539,30 @@ def _recorded_apart(traces: list[_Trace], ranks: Sequence[int]) -> tuple[list[_T
         before[rank] += 1
     by_path = {trace.path: trace for trace in found}
     return [by_path[trace.path] for trace in traces], _HOW_APART
+
+
+def _window(trace: _Trace) -> pl.DataFrame:
+    """Return when the host was in the tasks of a trace, as a marker of a step without a number."""
+    tasks, marker = trace.projection.tasks, trace.projection.markers.clear(1)
+    begin, end = tasks["host_start_ns"].min(), tasks["host_end_ns"].max()
+    marker = marker.with_columns(start_ns=pl.lit(begin, pl.Int64), end_ns=pl.lit(end, pl.Int64))
+    return marker.drop_nulls(["start_ns", "end_ns"])
+
+
+def _in_windows(number: _Number, markers: pl.DataFrame, windows: pl.DataFrame) -> _Numbered:
+    """Number tasks, by windows if nothing else tells steps and ranks have several, and as many.
+
+    Args:
+        number: Numbers the tasks of all ranks, given markers of steps.
+        markers: Those in the traces.
+        windows: When each trace was recorded, likewise.
+    """
+    tasks, how, notices = number(markers)
+    often = windows.group_by("rank").len()["len"].unique().to_list()
+    if how.get("step") != ONE_STEP or len(often) > 1 or often == [1]:
+        return tasks, how, notices
+    tasks, how, notices = number(windows)
+    return tasks, how | {"step": _HOW_APART}, notices
 
 
 _HOW_APART: Final = "no sign of a step boundary: each trace of a rank taken as one step"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
 
 from bubblescope.model.kinds import BACKWARDS, Kind
+
+if TYPE_CHECKING:
+    from bubblescope.model.arrays import Ints
 
 _MOST: Final = 0.9
 """Share of the ways from stage to stage that must be possible for the stages to be believed."""
@@ -68,6 +71,32 @@ def with_believable_stages(
     return tasks.with_columns(certainty=sure), None
 
 
+def may_be_all(tasks: pl.DataFrame) -> bool:
+    """Say whether ranks whose passes are marked may be all of their pipeline.
+
+    Only then does the order in which they pass on a micro-batch tell their stages. They are not if
+    numbers of ranks between theirs are missing, nor if one alone runs forwards ahead, as a rank does
+    that waits for the backwards of others.
+
+    Args:
+        tasks: Frame with rank, kind, step and start_ns.
+    """
+    ranks = tasks["rank"].unique().sort().to_numpy()
+    if len(ranks) > 1:
+        return not _is_gapped(ranks)
+    forward, backward = pl.col("kind") == Kind.FORWARD.value, pl.col("kind").is_in(_BACK)
+    first_ns = pl.col("start_ns").filter(backward).min()
+    starts_ns = pl.col("start_ns").filter(forward)
+    ahead, after = (starts_ns < first_ns).sum() > 1, (starts_ns > first_ns).any()
+    return not tasks.group_by("step").agg(waits=ahead & after)["waits"].any()
+
+
+def _is_gapped(ranks: Ints) -> bool:
+    """Say whether some of evenly spaced numbers of ranks are missing between those that are here."""
+    apart = np.diff(ranks)
+    return bool((apart != np.gcd.reduce(apart)).any())
+
+
 def share_possible(told: pl.DataFrame) -> float:
     """Return the share of ways from stage to stage that do not lead back in time."""
     forward = told.filter(kind=Kind.FORWARD.value).sort("stage")
@@ -126,8 +155,7 @@ def _missing(told: pl.DataFrame) -> str | None:
     ranks = told["rank"].unique().sort().to_numpy()
     if len(ranks) < 2:
         return "the trace of one rank does not tell where it stands"
-    apart = np.diff(ranks)
-    if (apart != np.gcd.reduce(apart)).any():
+    if _is_gapped(ranks):
         return "the traces of ranks in between are missing"
     graphs = told.group_by("rank").agg(
         received=pl.col("received").sum(),

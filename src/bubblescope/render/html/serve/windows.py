@@ -1,8 +1,8 @@
 """The part of a run that is in sight, small enough to send at every movement.
 
 Where there are more tasks than the screen has pixels, those that fill no pixel are merged: all of a
-kind in a pixel become one that is as long as they are together. The viewer draws the mean of what is
-in each pixel, so its picture by kind is the same as with all.
+kind in a pixel become one that is as long as they are together, and waits for as long. The viewer draws
+the mean of what is in each pixel, so its picture by kind is the same as with all.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _WHOLE: Final = 200_000
 """Tasks up to which all that are in sight are sent."""
+
+_WAITED: Final = WAITS[0]
 
 _EFFORT: Final = 1
 """How hard to compress what only travels within one machine."""
@@ -76,6 +78,7 @@ class Chosen(NamedTuple):
         ids: Rows of the table; of merged ones the first.
         start_ns, end_ns: When they are drawn, since the run's first start.
         merged: How many each stands for; 0 where it is itself.
+        waited_ns: How long each waits.
         counts: How many there are in each row.
     """
 
@@ -83,6 +86,7 @@ class Chosen(NamedTuple):
     start_ns: Ints
     end_ns: Ints
     merged: Ints
+    waited_ns: Ints
     counts: Ints
 
 
@@ -93,12 +97,14 @@ class Drawn(NamedTuple):
         start_ns, end_ns: Times.
         codes: What is of the same colour.
         merged: How many each stands for; 0 where it is itself.
+        waited_ns: How long each waits as it begins, as far as is known.
     """
 
     start_ns: Ints
     end_ns: Ints
     codes: Ints
     merged: Ints
+    waited_ns: Ints
 
     @classmethod
     def of(cls, frame: pl.DataFrame, code: str, origin_ns: int) -> Drawn:
@@ -112,6 +118,7 @@ class Drawn(NamedTuple):
             (frame["end_ns"] - origin_ns).to_numpy(),
             number.cast(pl.Int64).to_numpy(),
             frame["merged"].cast(pl.Int64).to_numpy() if "merged" in frame.columns else none,
+            frame[_WAITED].clip(0).to_numpy() if _WAITED in frame.columns else none,
         )
 
     def moved(self, those: Mask, by_ns: int) -> Drawn:
@@ -194,11 +201,16 @@ class Windows:
         all_kernels = sum(last - first for first, last in kernel_spans) <= _WHOLE
         kernels = chosen(self._kernel_times, kernel_spans, sight, whole=all_kernels)
         drawn = self._drawn(self._data.tasks, tasks)
-        # What refers to a task, and how long it waited, is about itself, not what it was merged to.
+        # What refers to a task, and for whom it waited, is about itself, not what it was merged to.
         own = ["task", *(name for name in WAITS if name in drawn.columns)]
+        alone, waited = pl.Series(tasks.merged) == 0, pl.Series(tasks.waited_ns)
+        drawn = drawn.with_columns(pl.when(alone).then(pl.col(own)))
+        if _WAITED in own:
+            share = pl.when(~alone & (waited > 0)).then(waited)
+            drawn = drawn.with_columns(share.otherwise(_WAITED).alias(_WAITED))
         part = replace(
             self._data,
-            tasks=drawn.with_columns(pl.when(pl.Series(tasks.merged) == 0).then(pl.col(own))),
+            tasks=drawn,
             gaps=self._drawn(self._data.gaps, gaps),
             links=self._linked(spans if whole else []),
             kernels=self._drawn(self._data.kernels, kernels),
@@ -303,64 +315,68 @@ def chosen(
     row = np.repeat(np.arange(len(spans)), counts)
     ids = np.arange(len(row)) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
     if len(row) and (firsts[1:] == lasts[:-1]).all():  # they are one stretch of the table
-        start, end, codes, merged = (column[firsts[0] :][: len(row)] for column in drawn)
+        start, end, codes, merged, waited = (column[firsts[0] :][: len(row)] for column in drawn)
     else:
-        start, end, codes, merged = (column[ids] for column in drawn)
+        start, end, codes, merged, waited = (column[ids] for column in drawn)
     crowded = counts > sight.columns
     if whole or not crowded.any():
-        return Chosen(ids, start, end, merged, counts)
+        return Chosen(ids, start, end, merged, waited, counts)
     # Of two that touch, the later one is drawn from the earlier one's end.
     began = start.copy()
     np.maximum(start[1:], end[:-1], out=began[1:])
     first = np.cumsum(counts)[:-1]  # of a row of the page
     first = first[first < len(row)]
     began[first] = start[first]
-    left, right = ((part - sight.start_ns) / sight.per_pixel_ns for part in (began, end))
+    came = np.clip(start + waited, began, end)
+    left, middle, right = (
+        (part - sight.start_ns) / sight.per_pixel_ns for part in (began, came, end)
+    )
     fills = np.ceil(left) + 1 <= np.floor(right)
     if not crowded.all():
         fills |= ~crowded[row]
-    kept = (ids[fills], start[fills], end[fills], merged[fills], row[fills])
+    kept = (ids[fills], start[fills], end[fills], merged[fills], waited[fills], row[fills])
     small: Any = ~fills if len(kept[0]) else slice(None)
-    pieces = _merged(
-        row[small], ids[small], left[small], right[small], codes[small], merged[small], sight
-    )
-    number, begin, stop, stands, own = map(np.concatenate, zip(kept, pieces, strict=True))
+    times = (left[small], middle[small], right[small])
+    pieces = _merged(row[small], ids[small], times, codes[small], merged[small], sight)
+    number, begin, stop, stands, waits, own = map(np.concatenate, zip(kept, pieces, strict=True))
     count = np.bincount(own, minlength=len(spans))
     later = (own[1:] > own[:-1]) | ((own[1:] == own[:-1]) & (begin[1:] >= begin[:-1]))
     if later.all():  # as mostly, where nothing fills a pixel
-        return Chosen(number, begin, stop, stands, count)
+        return Chosen(number, begin, stop, stands, waits, count)
     order = np.lexsort((begin, own))
-    return Chosen(number[order], begin[order], stop[order], stands[order], count)
+    number, begin, stop, stands, waits = (
+        one[order] for one in (number, begin, stop, stands, waits)
+    )
+    return Chosen(number, begin, stop, stands, waits, count)
 
 
 def _merged(
     row: Ints,
     ids: Ints,
-    left: NDArray[Any],
-    right: NDArray[Any],
+    times: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
     codes: Ints,
     merged: Ints,
     sight: Sight,
-) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
     """Merge what fills no pixel, by row, pixel and code.
 
     Args:
         row: Rows of the page.
         ids: Rows of the table, in each row of the page in the order of time.
-        left: When they begin, in pixels.
-        right: When they end.
+        times: When they begin, wait no more, and end, in pixels.
         codes: What they are.
         merged: How many each stands for; 0 where it is itself.
         sight: The pixels.
 
     Returns:
-        The first four of `Chosen`, and the row of each.
+        The first five of `Chosen`, and the row of each.
     """
+    left, middle, right = times
     edge = np.floor(left) + 1
     before = np.minimum(right, edge) - left
     seen = np.flatnonzero(before > 0)
     beyond = np.flatnonzero(right > edge)  # what reaches into the next pixel, though not through it
-    own, pixel, code, number, begin, length, count = (
+    own, pixel, code, number, begin, length, waits, count = (
         np.concatenate((one if len(seen) == len(one) else one[seen], other[beyond]))
         for one, other in (
             (row, row),
@@ -369,6 +385,7 @@ def _merged(
             (ids, ids),
             (left, edge),
             (before, right - edge),
+            (np.minimum(middle, edge) - left, np.maximum(middle - edge, 0)),
             (np.maximum(merged, 1), np.zeros_like(merged)),  # it counts in its own pixel
         )
     )
@@ -380,9 +397,9 @@ def _merged(
     key = key[order]
     firsts = stretches_of(key)
     if not len(firsts):
-        return ids[:0], ids[:0], ids[:0], ids[:0], row[:0]
+        return ids[:0], ids[:0], ids[:0], ids[:0], ids[:0], row[:0]
     number, begin = (np.minimum.reduceat(one[order], firsts) for one in (number, begin))
-    length, count = (np.add.reduceat(one[order], firsts) for one in (length, count))
+    length, waits, count = (np.add.reduceat(one[order], firsts) for one in (length, waits, count))
     count = np.maximum(count, 1)
     # One after the other, from where the first of the pixel begins: there is room for all.
     of_pixel = key[firsts] // colours
@@ -399,4 +416,5 @@ def _merged(
         (sight.start_ns + times * sight.per_pixel_ns).round().astype(np.int64)
         for times in (until - length, until)
     )
-    return number, start, end, count, of_pixel // pixels
+    waited = (waits * sight.per_pixel_ns).round().astype(np.int64)
+    return number, start, end, count, waited, of_pixel // pixels
