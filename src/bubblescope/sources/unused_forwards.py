@@ -46,8 +46,8 @@ def without_unused(tasks: pl.DataFrame) -> Unused:
     """Tell forwards apart whose results the job did not use, as of a batch that it ran again.
 
     Whoever follows a loop counts its forwards, and such a one moves all that come after it. It shows
-    where most steps have a backward for each forward, all the same number: a step that has as many
-    backwards as these, and more forwards, has forwards that are no micro-batches. Where most steps
+    where half of the steps, or more, have a backward for each forward, all the same number: a step
+    that has as many backwards, and more forwards, has forwards that are no micro-batches. Where most
     have such forwards, as of a generator that a discriminator judges, they are how the job trains.
 
     Args:
@@ -59,13 +59,10 @@ def without_unused(tasks: pl.DataFrame) -> Unused:
     counts = works.group_by(_OF).agg(
         backwards=(~pl.col("unused")).sum(), whole=~pl.col("unused").any()
     )
-    usual = (
-        counts.group_by("chunk")
-        .agg(
-            backwards=pl.col("backwards").filter("whole").mode().max(),
-            known=2 * pl.col("whole").sum() >= pl.len(),
-        )
-        .filter("known")
+    steps = counts.group_by("chunk").len("steps")
+    alike = counts.filter("whole").group_by("chunk", "backwards").len("alike")
+    usual = alike.join(steps, on="chunk", nulls_equal=True).filter(
+        2 * pl.col("alike") >= pl.col("steps")
     )
     more = counts.filter(~pl.col("whole"))
     more = more.join(usual, on=("chunk", "backwards"), how="semi", nulls_equal=True)

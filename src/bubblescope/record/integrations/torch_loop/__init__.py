@@ -99,7 +99,7 @@ def modules(module: ModuleType, session: Session) -> None:
     Its own `compile` puts something in the place of what notices its calls.
     """
     loop, kind = session.shared(Loop), module.Module
-    known = loop.modules
+    known = loop.models.modules
     known.complete = importing()
     for name in ("__init__", "__setstate__"):
         setattr(kind, name, _making(getattr(kind, name), known, session))

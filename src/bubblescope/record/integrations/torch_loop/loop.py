@@ -18,27 +18,19 @@ from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_common import Steps, leave_out, leave_out_whole
 from bubblescope.record.integrations.torch_copies import Copies
 from bubblescope.record.integrations.torch_groups import groups_of
-from bubblescope.record.integrations.torch_loop.called import Called, Part
+from bubblescope.record.integrations.torch_loop.called import Called
 from bubblescope.record.integrations.torch_loop.compiling import Compiler
-from bubblescope.record.integrations.torch_loop.graph_origins import Chunk, Origins, Work, apart
+from bubblescope.record.integrations.torch_loop.followed import Followed
+from bubblescope.record.integrations.torch_loop.graph_origins import Origins, Work, apart
 from bubblescope.record.integrations.torch_loop.in_passes import names, transfers
-from bubblescope.record.integrations.torch_loop.models import (
-    Modules,
-    called_of,
-    frozen,
-    in_checkpoint,
-    parts_of,
-    wrapped_in,
-)
+from bubblescope.record.integrations.torch_loop.models import Modules, in_checkpoint
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
-from bubblescope.record.integrations.torch_loop.reductions import Reducing
 from bubblescope.record.integrations.torch_loop.skipping import Skipping
-from bubblescope.record.integrations.torch_loop.untrained import UntrainedModules, beside, leave
 from bubblescope.record.notes import FORWARD, OPTIMIZER
 from bubblescope.recording.columns import UNTIMED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from bubblescope.record.session import Session
 
@@ -86,7 +78,7 @@ class Loop:
         intake: Where tasks are put.
         origins: Which forward made what.
         number: Returns the number of the next node that this thread makes.
-        modules: All modules that were made.
+        models: Those that are followed.
         compiler: Says whether what runs is compiled.
         passing: Functions that only pass on what is called within what was compiled.
         recording: Functions that record it there too.
@@ -108,16 +100,12 @@ class Loop:
         self._other = 0
         """The thread that made the last step, if that was another."""
         self.compiler = Compiler()
-        self.modules = Modules()
         self.passing: list[Any] = []
         self.recording: list[Any] = []
         self.inside: Any = _OUTSIDE
         self.outside: Any = _OUTSIDE
         self.intake = session.intake
-        self._models: list[weakref.ref[Any]] = []
         self._called, self._tries = False, _TRIES
-        self._parts: list[weakref.ref[Any]] = []
-        """Parts of the models that are waited for until one of these is called."""
         self._standing: Standing | None = None
         self._step = -1
         self._between = True
@@ -125,8 +113,6 @@ class Loop:
         """Whether a step has begun that nothing is part of yet, so that it may not come at all."""
         self._recording = False
         """Whether that step is to be recorded."""
-        self._chunks: list[Chunk] = []
-        """Those of the models that have been called, by number."""
         self._backward: Any = None
         self._gradient: Any = None
         """What computes gradients otherwise, `torch.autograd.grad`."""
@@ -142,12 +128,11 @@ class Loop:
         """What has been said to be done in forwards, though it is not recorded."""
         session.when_used(self._heed)
         session.shared(Copies).loop = self
-        self._reducing: Reducing | None = None
         self._skipping = Skipping()
         self._evaluated = session.beside(_called, ASIDE, EVALUATION, early=True)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Those of all threads."""
-        self._others = UntrainedModules(self, session)
+        self.models = Followed(self, session)
 
     # The loop's models
 
@@ -164,15 +149,13 @@ class Loop:
                 self._session.shared(Steps).leave(optimizer)
                 return
             wanted = _held_by(optimizer)
-            if not self._known().issuperset(map(id, wanted)):  # some have one for each parameter
-                if self._abandoned():
+            known = self.models.parameters()
+            if not known.issuperset(map(id, wanted)):  # some have one for each parameter
+                if not self._between and self.models.gone():  # as where a training failed
                     self._begin_anew(0)
-                self._follow(called_of(self.modules.models_of(wanted), set(map(id, wanted))))
+                self.models.adopt(wanted, early=self._step < 0)
                 self._called, self._tries = False, _TRIES
                 self._skipping = Skipping()
-                self._wait_for_parts()
-                if self._step < 0 and self.modules.complete:  # else to look for them takes long
-                    self._others.follow(filter(frozen, self.modules.outermost()), set())
                 self._heed()
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
@@ -264,19 +247,34 @@ class Loop:
         return not self._stepped or (steps > 1 and self._between)
 
     def compiled(self, model: Any, made: Any) -> None:
-        """Follow what a model that is followed has been compiled to.
-
-        Args:
-            model: The model.
-            made: What is called in its place; itself if it was compiled in place.
-        """
+        """Follow what a model that is followed has been compiled to; see `Followed.compiled`."""
         try:
-            if any(one is model for root in self._there() for one in (root, *wrapped_in(root))):
-                self._follow([made])
-            elif made in self._others:
-                self._others.hook(made)
+            self.models.compiled(model, made)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
+
+    def call_part(self) -> None:
+        """Follow the parts of the models from now on, for one is called by itself."""
+        if not self._called and _thread() == self.thread and self._has_gradients():
+            self._look_further()
+
+    def _look_further(self) -> None:
+        """Follow other modules too, for those that are followed are never called."""
+        try:
+            self._tries -= 1
+            self.models.look_further(self._trained())
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+
+    def _follow_untrained(self) -> None:
+        try:
+            self.models.follow_untrained(self._trained, early=self._step < 0)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+
+    def _trained(self) -> set[int]:
+        """Return the identities of the parameters that optimizers hold."""
+        return {id(one) for optimizer in self._optimizers for one in _held_by(optimizer)}
 
     def within_compiled(self, eval_frame: Any) -> None:
         """Record what is called between the graphs of what was compiled, if that can be."""
@@ -289,104 +287,6 @@ class Loop:
         )
         if leave_out_whole(eval_frame, *ours):
             leave_out(eval_frame, Loop._run, Loop._collect_in_pass, *self.recording)
-
-    def _known(self) -> set[int]:
-        """Return the identities of the parameters of all models."""
-        return {id(one) for model in self._there() for one in model.parameters()}
-
-    def _trained(self) -> set[int]:
-        """Return those of the parameters that optimizers hold."""
-        return {id(one) for optimizer in self._optimizers for one in _held_by(optimizer)}
-
-    def _there(self) -> list[Any]:
-        return [model for reference in self._models if (model := reference()) is not None]
-
-    def _follow(self, models: Iterable[Any]) -> bool:
-        """Follow models; say whether any of them was not followed yet."""
-        # Those that have been compiled since are not any more.
-        new = [one for one in models if not self._follows(one)]
-        for model in new:
-            leave(model)
-            Called(model, self)
-            for inner in wrapped_in(model):
-                if not self._follows(inner):
-                    leave(inner)
-                    Called(inner, self, wrapper=model)
-        there = {id(model): model for model in (*self._there(), *new)}
-        self._models = list(map(weakref.ref, there.values()))
-        self._reducing = Reducing.of(there.values())
-        return bool(new)
-
-    def _follows(self, model: Any) -> bool:
-        call = model._compiled_call_impl  # noqa: SLF001
-        return type(call) is Called and call.loop is self
-
-    def _wait_for_parts(self) -> None:
-        """Notice if the loop calls parts of its models before it calls one of these."""
-        self._forget_parts()
-        for model in self._there():
-            for part in beside(model.children(), set()):
-                if part._compiled_call_impl is None:  # noqa: SLF001
-                    Part(part, self)
-                    self._parts.append(weakref.ref(part))
-
-    def _forget_parts(self) -> None:
-        for reference in self._parts:
-            leave(reference())
-        self._parts.clear()
-
-    def call_part(self) -> None:
-        """Follow the parts of the models from now on, for one is called by itself."""
-        if not self._called and _thread() == self.thread and self._has_gradients():
-            self._follow_others()
-
-    def _follow_others(self) -> None:
-        """Follow other modules too, for these are never called.
-
-        They may be part of others now, or only hold together what the loop calls.
-        """
-        try:
-            self._forget_parts()
-            self._tries -= 1
-            models = self._there()
-            held = [one for model in models for one in model.parameters()]
-            outermost = self.modules.models_of(held)
-            if not self._follow(outermost):
-                trained = self._trained()
-                parts = [part for model in models for part in parts_of(model, trained)]
-                self._follow(called_of(parts, trained))
-                others = [part for model in models for part in model.children()]
-                self._others.follow(others, trained)
-        except Exception as error:  # noqa: BLE001  the job goes on
-            self._session.fail(error)
-
-    def _follow_wrappers(self) -> None:
-        """Follow what a model has been wrapped in since its optimizer was made.
-
-        As in `DistributedDataParallel`, whose own work is part of the forward. It is the chunk that the
-        model is; the model is still followed, for a job may call it alone in an evaluation.
-        """
-        models = self._there()
-        held = [one for model in models for one in model.parameters()]
-        outermost = called_of(self.modules.models_of(held), set(map(id, held)))
-        for wrapper in outermost:
-            within = [model for model in models if any(one is model for one in wrapper.modules())]
-            if len(within) == 1 and within[0] is not wrapper and self._follows(within[0]):
-                self._follow([wrapper])
-                inner, outer = (one._compiled_call_impl for one in (within[0], wrapper))  # noqa: SLF001
-                outer.chunk = inner.chunk = inner.chunk or self._free_chunk()
-        self._reducing = Reducing.of(self._there())  # parts may be wrapped too
-
-    def _follow_untrained(self) -> None:
-        """Follow what is not trained too, as soon as there is any."""
-        try:
-            if self._step >= 0:
-                self._others.begin_step()
-            if self.modules.grown():
-                trained = self._known() | self._trained()
-                self._others.follow(self.modules.outermost(), trained)
-        except Exception as error:  # noqa: BLE001  the job goes on
-            self._session.fail(error)
 
     # Steps
 
@@ -406,7 +306,7 @@ class Loop:
         if self._between or not (in_backward or self._free()):
             return
         if not self._called and self._tries > 0:
-            self._follow_others()
+            self._look_further()
         self._between = self._stepped = True
         self._other = 0
         self._skipping.end_step()
@@ -428,19 +328,9 @@ class Loop:
     def _free(self) -> bool:
         """Say whether this is the loop itself, in no task."""
         if self._session.framework is not None:
-            self._leave()
+            self.models.leave()  # the job turned out to use a framework's schedules
         nothing = self.inside is None or self.inside is _OUTSIDE
-        return nothing and _thread() == self.thread and len(self._models) > 0
-
-    def _leave(self) -> None:
-        """Follow nothing any more: the job turned out to use a framework's schedules."""
-        for root in self._there():
-            for model in (root, *wrapped_in(root)):
-                if isinstance(called := model._compiled_call_impl, Called):  # noqa: SLF001
-                    called.leave()
-        self._models.clear()
-        self._forget_parts()
-        self._others.leave()
+        return nothing and _thread() == self.thread and bool(self.models)
 
     def _enter(self, begins: Callable[[], bool] | None = None) -> bool:
         """Say whether what happens now is to be recorded.
@@ -474,7 +364,7 @@ class Loop:
         self._step += 1
         self._failed = None
         self.origins.begin_step()
-        for chunk in self._chunks:
+        for chunk in self.models.chunks:
             chunk.go_on(0)
         self._heed()
         self._session.begin_step()
@@ -490,9 +380,9 @@ class Loop:
     def _introduce(self) -> None:
         """Tell the session what there is to tell."""
         try:
-            count = len(self._there())
-            self._follow_wrappers()
-            models = self._there()
+            count = len(self.models.there())
+            self.models.follow_wrappers()
+            models = self.models.there()
             self._standing = self._standing or self._stands(receives=False)
             device = next((one.device for model in models for one in model.parameters()), None)
             groups = groups_of(self._session)
@@ -511,7 +401,7 @@ class Loop:
             self._session.fail(error)
 
     def _stands(self, *, receives: bool) -> Standing:
-        return Standing.found(self._session.pipeline, self._there(), receives=receives)
+        return Standing.found(self._session.pipeline, self.models.there(), receives=receives)
 
     # What begins a step
 
@@ -537,11 +427,7 @@ class Loop:
         return self._in_training()
 
     def _in_training(self) -> bool:
-        if self._feeds:
-            return True
-        # Some wrappers stay as they are when what they wrap is put in training, or in evaluation.
-        parts = (part for model in self._there() for part in model.modules())
-        return any(part.training for part in parts if next(part.children(), None) is None)
+        return self._feeds or self.models.in_training()
 
     # Tasks
 
@@ -550,6 +436,7 @@ class Loop:
         self._backward = function
         otherwise = self.timed(function, self._backs, self._always)
         intake, compiler, now, thread = self.intake, self.compiler, _now, _thread
+        models = self.models
 
         # As in `Called.__call__`: the usual case in one piece. Arguments have the places and names that
         # they have in PyTorch, for to pack them takes as long as all else.
@@ -579,7 +466,8 @@ class Loop:
             origins, work, reduction = self.origins, None, None
             try:
                 root = tensors.grad_fn if type(tensors) is self._tensor else None
-                reduction = None if self._reducing is None else self._reducing.within(root)
+                reducing = models.reducing
+                reduction = None if reducing is None else reducing.within(root)
                 if root is not None and origins.open == 1 and not (retain_graph or create_graph):
                     far = root._sequence_nr() - origins.bounds[-1]  # noqa: SLF001  it has no other name
                     if far == origins.far and type(root) is origins.kind:
@@ -863,18 +751,11 @@ class Loop:
         self._session.end(begun)
         return result
 
-    def _abandoned(self) -> bool:
-        """Say whether all models that the step has called are gone, as where a training failed."""
-        calls = [model._compiled_call_impl for model in self._there()]  # noqa: SLF001
-        there = [call.chunk for call in calls if isinstance(call, Called)]
-        ran = [chunk for chunk in self._chunks if chunk.forwards]
-        return not self._between and bool(ran) and not any(chunk in there for chunk in ran)
-
     def _begin_anew(self, first: int) -> None:
         """Let what the step has done of micro-batches, from this one on, be of no step."""
         self._fails(None)
         self._session.spoil(first)
-        for chunk in self._chunks:
+        for chunk in self.models.chunks:
             chunk.go_on(min(chunk.forwards, first))
 
     def forward(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
@@ -888,7 +769,7 @@ class Loop:
         """
         if not self._called:
             self._called = True
-            self._forget_parts()
+            self.models.forget_parts()
             self._heed()
         if not self._has_gradients():
             if self._free() and not in_checkpoint():
@@ -955,7 +836,7 @@ class Loop:
     def _note(self, work: Any, before: int, *, again: bool) -> None:
         """Note a forward, before which the thread had come to a number; see `Origins.note`."""
         try:
-            chunk = self._chunks[work.chunk]
+            chunk = self.models.chunks[work.chunk]
             if chunk.forwards <= work.microbatch:
                 chunk.go_on(work.microbatch + 1)
             self.origins.note(work, before, self.number(), again=again)
@@ -977,30 +858,10 @@ class Loop:
             self._begin_anew(self._failed.microbatch)
         chunk = called.chunk
         if chunk is None:
-            chunk = called.chunk = self._chunk_of(called)
+            chunk = called.chunk = self.models.chunk_of(called)
         standing = self._standing
         stage = None if standing is None else standing.stage + chunk.number * standing.stages
         return chunk.due(stage), False
-
-    def _chunk_of(self, called: Called) -> Chunk:
-        """Return the chunk of a model that has none yet: that of its wrapper, or one of its own."""
-        wrapper: Any = called.wrapper()
-        outer = None if wrapper is None else wrapper._compiled_call_impl  # noqa: SLF001
-        if not isinstance(outer, Called):
-            return self._free_chunk()
-        chunk: Chunk = outer.chunk or self._free_chunk()
-        outer.chunk = chunk
-        return chunk
-
-    def _free_chunk(self) -> Chunk:
-        """Return the first chunk that is no model's; a job may train one after the other."""
-        calls = [model._compiled_call_impl for model in self._there()]  # noqa: SLF001
-        taken = [call.chunk for call in calls if isinstance(call, Called)]
-        for chunk in self._chunks:
-            if chunk not in taken:
-                return chunk
-        self._chunks.append(Chunk(len(self._chunks)))
-        return self._chunks[-1]
 
     def _backs(
         self, tensors: Any, _: Any, retain_graph: Any, create_graph: Any, *__: Any
