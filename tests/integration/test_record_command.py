@@ -232,6 +232,23 @@ class TestTheJobComesFirst:
         done = recorded(tmp_path / "out", *python(tmp_path, BEGINS + ends))
         assert said in " ".join(done.stderr.split())
 
+    @pytest.mark.parametrize(
+        ("before", "said"),
+        [
+            ((), "1 process that imported PyTorch said nothing more: killed"),
+            (("env", "-i", f"PYTHONPATH={os.pathsep.join(sys.path)}"), "had another environment"),
+        ],
+    )
+    def test_a_job_of_which_no_word_comes_is_told_why_that_may_be(self, tmp_path, before, said):
+        killed = """
+            import os
+            from bubblescope.record import session
+            session.current()
+            os.kill(os.getpid(), 9)
+        """
+        done = recorded(tmp_path / "out", *before, *python(tmp_path, killed))
+        assert said in " ".join(done.stderr.split())
+
     def test_a_job_that_goes_on_as_another_program_loses_nothing(self, tmp_path):
         ends = "os.execvp('echo', ['echo', 'goes on'])"
         program = f"{BEGINS}job.end(job.begin([identity_of(Kind.FORWARD)]))\n{ends}"

@@ -19,7 +19,10 @@ from typing import NamedTuple
 import pytest
 
 from bubblescope import SourceError, sources
-from bubblescope.record import CpuTimer, Recorder
+from bubblescope.model.kinds import Kind
+from bubblescope.record import CpuTimer, Recorder, session
+from bubblescope.record.buffer import identity_of
+from bubblescope.record.settings import Settings
 from bubblescope.recording import file as sink
 from full import ALL_CASES, FULL
 from standing_disk import MOST, disk, step, written
@@ -229,6 +232,33 @@ def test_tasks_that_are_handed_over_are_written_once_wherever_that_is_interrupte
         if interrupting.left >= 0:
             break
     assert number > 50
+
+
+def test_what_a_handler_of_the_job_raises_while_the_recorder_runs_is_the_jobs(tmp_path):
+    """As where a time is up, or its launcher asks for the end: it is not lost and ends no recording."""
+
+    class TimeUpError(Exception):
+        pass
+
+    def handler(*_):
+        raise TimeUpError
+
+    def place():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return identity_of(Kind.FORWARD)
+
+    job, before = session.begin(Settings(out=str(tmp_path))), signal.signal(signal.SIGUSR1, handler)
+    try:
+        job.begin_step()
+        with pytest.raises(TimeUpError):
+            job.timed(int, place)()
+        job.begin_step()
+        job.timed(int, identity_of(Kind.FORWARD))()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        job.close()
+    run = sources.load(tmp_path)
+    assert (run.tasks["step"].to_list(), run.run.warnings) == ([1], ())
 
 
 CLOSES_ALL = """

@@ -45,6 +45,7 @@ def test_settings_that_make_no_sense_are_told_of_at_the_start(language):
     [
         None,
         Note(),
+        Note(ended=False),
         Note(7),
         Note(0, "torch"),
         Note(0, None, ("optimizer",)),

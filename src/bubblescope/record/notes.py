@@ -27,6 +27,7 @@ class Note(msgspec.Struct, frozen=True):
         unfollowed: How many steps, at least, were made in a loop beside the framework's schedules.
         elsewhere: How many were made in other threads than the one that was recorded.
         due: How many of `steps` were to be recorded.
+        ended: Whether it ended; if not, it has seen more than it says here.
     """
 
     steps: int = 0
@@ -36,6 +37,7 @@ class Note(msgspec.Struct, frozen=True):
     unfollowed: int = 0
     elsewhere: int = 0
     due: int = 0
+    ended: bool = True
 
 
 def leave(folder: str, note: Note) -> None:
@@ -98,6 +100,11 @@ def why_nothing(notes: list[Note], steps: str, known: str, *, begun: bool = Fals
     by_hand = "mark the loop by hand (docs/recording.md)"
     nobody = f"no process of the job imported PyTorch or a framework that is known ({known})"
     unreached = "had another environment than the job (as of env -i, sudo, ssh or a container)"
+    mute = 0 if most.steps or most.framework or most.saw else sum(not one.ended for one in notes)
+    lost = units.count(mute, "process", "processes")
+    silent = (
+        f"{lost} that imported PyTorch said nothing more: killed, still running, or out of files"
+    )
     outside = f"of the {most.steps} training steps that began, from 0 on, none is in {steps}"
     nothing = f"no process ran a training step of a framework that is known ({known})"
     never = (
@@ -110,10 +117,11 @@ def why_nothing(notes: list[Note], steps: str, known: str, *, begun: bool = Fals
     )
     cut = "a step to record began, but the job ended before any task of it did"
     reasons = (
-        (not notes and begun, killed),
-        (not notes, f"{nobody}; or each that did was killed, or {unreached}"),
+        (mute and begun, killed),
+        (not notes, f"{nobody}, or each that did {unreached}"),
         (failed, f"recording failed ({failed})"),
         (most.due, cut),
+        (mute, silent),
         (most.steps, outside),
         (most.framework, f"a pipeline of {most.framework} was made, but took no training step"),
         (OPTIMIZER not in most.saw, f"{nothing} or made an optimizer of PyTorch; {by_hand}"),

@@ -29,6 +29,7 @@ from bubblescope.record.buffer import (
 from bubblescope.record.checks import checked_identity, kind_code, lane_code, optional, whole
 from bubblescope.record.claims import claim
 from bubblescope.record.intake import Intake
+from bubblescope.record.interruptions import of_the_job
 from bubblescope.record.profiler_api import Switch, switch
 from bubblescope.record.settings import LEAST_MB
 from bubblescope.record.settings import folder as named
@@ -494,6 +495,8 @@ class Recorder:
             self._profiler.on() if on else self._profiler.off()
 
     def _give_up(self, error: Exception) -> None:
+        if of_the_job(error):
+            raise error
         self.recording = False
         if self._writer is not None:
             self._writer.give_up(error)

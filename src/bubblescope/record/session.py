@@ -23,6 +23,7 @@ from bubblescope.record.buffer import identity_of
 from bubblescope.record.collected import Collected
 from bubblescope.record.early import Early
 from bubblescope.record.intake import Intake
+from bubblescope.record.interruptions import of_the_job
 from bubblescope.record.job_log import told, warn
 from bubblescope.record.leaving import before_leaving_at_once
 from bubblescope.record.notes import Note, leave, why_nothing
@@ -105,6 +106,10 @@ class Session:
         self._stop_serving: Callable[[], None] | None = None
         self._failure: str | None = None
         if settings.notes is not None:
+            with suppress(
+                OSError
+            ):  # at its end, whoever started the job will see that it was there
+                leave(settings.notes, Note(ended=False))
             atexit.register(self._leave_note, settings.notes)
 
     def about(self, **facts: Any) -> None:
@@ -283,9 +288,10 @@ class Session:
             recorder.end_task(what, recorder.begin_task(what, SPOILED), SPOILED)
 
     def _end_step(self) -> None:
-        step, self._step = self._step, None
-        if step is not None:
-            step.__exit__(None, None, None)
+        # What a signal interrupts in it is done again: the recorder knows whether its step has ended.
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
 
     def _tell(self, *, recording: bool) -> None:
         for heed in self._heeding:
@@ -371,7 +377,13 @@ class Session:
             self._early = self._early and Early(self._settings.timer)
 
     def fail(self, error: Exception) -> None:
-        """Stop recording, and say why, once."""
+        """Stop recording, and say why, once.
+
+        Raises:
+            Exception: The error itself, if it is the job's own.
+        """
+        if of_the_job(error):
+            raise error
         if self._failed:
             return
         self._failed, self._early = True, None
