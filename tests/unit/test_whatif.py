@@ -214,9 +214,9 @@ def test_what_stages_without_a_trace_would_take_in_another_plan_is_not_made_up(r
         ("moved", 1, 0, 1, [8, 8, 8, 8]),
         ("partitioned", [9, 7, 8, 8], [8, 8, 8, 8]),
     ):
-        with pytest.raises(ScheduleError, match="left no trace, so what their stages take is not"):
+        with pytest.raises(ScheduleError, match="left no trace, so how long stages take there"):
             found.together(question)
-        with pytest.raises(ScheduleError, match="left no trace, so what their stages take is not"):
+        with pytest.raises(ScheduleError, match="left no trace, so how long stages take there"):
             found.together(question, ("scaled", "rank", ranks[0], 0.9))
     assert not any(one.change.startswith(("zb", "16")) for one in found.advice())
     assert found.scaled("rank", ranks[0], 0.5).saved_ns > 0

@@ -195,7 +195,7 @@ class Recognition(msgspec.Struct, frozen=True):
         if self.partial:
             raise ScheduleError(
                 f"{units.listed('device', self.missing_devices)} of {self.devices} left no trace, so "
-                "what their stages take is not known; give the traces of all devices"
+                "how long stages take there is not known; give the traces of all devices"
             )
 
     def without_evidence(self) -> Recognition:
