@@ -13,7 +13,6 @@ from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.extents import extents
 from bubblescope.model.groups import Group, merged, tabled
-from bubblescope.model.kinds import Kind
 from bubblescope.model.parquet import mentions
 from bubblescope.model.parquet_pages import MAGIC
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
@@ -21,13 +20,13 @@ from bubblescope.model.saved_timelines import Saved, opened
 from bubblescope.model.timeline import Timeline, concat, joined, together
 from bubblescope.model.timeline_tables import RANK_SCHEMA
 from bubblescope.recording.attempts import number_of
-from bubblescope.recording.columns import HEADER, LOOP, PERIOD_S
+from bubblescope.recording.columns import HEADER, PERIOD_S
 from bubblescope.recording.failures import without_failed
 from bubblescope.recording.reader import Torn, header_of, read_stream
+from bubblescope.sources.loop_stages import with_stages
 from bubblescope.sources.parallel import read_each
-from bubblescope.sources.pipeline_order import places
 from bubblescope.sources.rank_grid import groups_of_grid
-from bubblescope.sources.transfers_in_passes import stages, untimed
+from bubblescope.sources.recorded_parts import Part
 from bubblescope.sources.unused_forwards import Unused, without_unused
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
     from bubblescope.recording.columns import Header
-    from bubblescope.sources.pipeline_order import Place
     from bubblescope.sources.source import ReadOptions
 
 _RECORDING: Final = ".bubbles"
@@ -87,7 +85,7 @@ class NativeSource:
         for recording in recordings:
             anchors.setdefault(recording.clock, recording.header.utc_ns)
         named = Counter(host for host, _ in anchors)
-        jobs: dict[Path, dict[int, list[_Part]]] = {}
+        jobs: dict[Path, dict[int, list[Part]]] = {}
         for recording in recordings:
             host, boot = recording.clock
             name = host if named[host] == 1 else f"{host}-{boot[:_BOOT]}"
@@ -143,38 +141,18 @@ def _read(path: Path, _: Progress) -> _Recording | Saved | _EmptyError:
         return error
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """What one rank's recording says on the clock of all.
-
-    Attributes:
-        path: The file.
-        tasks: Frame with columns of tasks.
-        rank: Its row of the table of ranks.
-        run: Where it came from.
-        closed: Whether the recorder ended the file.
-    """
-
-    path: Path
-    tasks: pl.DataFrame
-    rank: dict[str, Any]
-    run: Run
-    closed: bool
-
-
-def _together(parts: Sequence[_Part]) -> Timeline:
+def _together(parts: Sequence[Part]) -> Timeline:
     """Return the recordings of several ranks as one run.
 
     Raises:
         SourceError: One is damaged.
         TimelineError: Two are of the same rank.
     """
-    parts, notices = _taken_apart(parts)
-    parts = _placed(parts)
+    parts, notices = with_stages(parts)
     tasks = pl.concat([part.tasks for part in parts], how="diagonal")
     ranks = pl.DataFrame([part.rank for part in parts], schema=RANK_SCHEMA)
-    unused = Unused(tasks, {})
-    if all(map(_is_loop, parts)):
-        unused = without_unused(tasks)
+    own = all(part.is_loop for part in parts)
+    unused = without_unused(tasks) if own else Unused(tasks, {})
     try:
         run = joined([part.run for part in parts], len(parts))
         run = run.warned(*notices, *unused.notices(), *_outlasted(parts))
@@ -183,92 +161,6 @@ def _together(parts: Sequence[_Part]) -> Timeline:
         if len(parts) == 1:
             raise SourceError(parts[0].path, f"is damaged ({error})") from None
         return concat([_together([part]) for part in parts])  # one of these says which it is
-
-
-def _placed(parts: Sequence[_Part]) -> Sequence[_Part]:
-    """Return recordings of a loop of a job's own with the stages that its transfers show.
-
-    Nobody tells a rank of such a loop where it stands: it knows whether it begins with a receive, and
-    guesses, as if all ranks were one pipeline.
-    """
-    before: dict[int, set[int]] = {}
-    for part in parts:
-        rank, stages = part.rank["rank"], part.rank["stages"]
-        guessed = _is_loop(part) and part.rank["pp"] is None
-        if not guessed or rank in before or len(stages or ()) != 1:
-            return parts
-        received = part.tasks.filter(pl.col("kind") == Kind.RECV_FORWARD.value)["peer"]
-        before[rank] = set(received.drop_nulls())
-        if bool(before[rank]) != (stages[0] > 0):
-            return parts
-    found = places(before)
-    if found is None or all(
-        part.rank["stages"] == [found[part.rank["rank"]].stage] for part in parts
-    ):
-        return parts
-    return [_moved(part, found[part.rank["rank"]]) for part in parts]
-
-
-def _moved(part: _Part, place: Place) -> _Part:
-    """Return a recording of a rank of one stage with where it stands."""
-    told = pl.col("stage").is_not_null()
-    tasks = part.tasks.with_columns(stage=pl.when(told).then(pl.lit(place.stage, pl.Int32)))
-    rank = part.rank | {"stages": [place.stage], "dp": place.replica}
-    return msgspec.structs.replace(part, tasks=tasks, rank=rank)
-
-
-def _taken_apart(parts: Sequence[_Part]) -> tuple[Sequence[_Part], Sequence[Notice]]:
-    """Return recordings of a loop of a job's own, told what is sent and received within passes.
-
-    If ranks are stages that do so, this says where they stand, unless the job has.
-    """
-    if not all(map(_is_loop, parts)):
-        return parts, ()
-    read = [(part, *untimed(part.tasks)) for part in parts]
-    parts = [msgspec.structs.replace(part, tasks=tasks) for part, tasks, _ in read]
-    of_ranks = {part.rank["rank"]: part for part in parts}
-    replicas = all(
-        part.rank["pp"] is None and not (part.rank["stages"] or [0])[0] for part in parts
-    )
-    if replicas and any(one_way for *_, one_way in read):
-        return parts, (_UNKNOWN,)
-    if len(of_ranks) < len(parts):
-        return parts, ()
-
-    def may_stand(rank: int, place: Place) -> bool:
-        known = of_ranks[rank].rank
-        alone = len(known["stages"] or ()) == 1
-        return alone and (known["pp"] is None or known["stages"] == [place.stage])
-
-    found = stages({rank: part.tasks for rank, part in of_ranks.items()}, may_stand)
-    if found is None:
-        return parts, ()
-    told = [
-        msgspec.structs.replace(part, tasks=found.tasks[rank]) for rank, part in of_ranks.items()
-    ]
-    if found.places is None:
-        return told, (_UNCLEAR,) * (found.one_way and replicas)
-    return [
-        part if part.rank["pp"] is not None else _moved(part, found.places[part.rank["rank"]])
-        for part in told
-    ], ()
-
-
-_UNKNOWN: Final = Notice(
-    "transfers-in-passes",
-    "ranks send or receive within their passes, which is recorded only where the host's clock times, "
-    "without marks; whether they are stages of a pipeline is not known, so they are taken for replicas",
-)
-_UNCLEAR: Final = Notice(
-    "transfers-in-passes",
-    "ranks send and receive within their passes, but not as stages of a pipeline do: receive as a pass "
-    "begins and send as it ends, from one rank to the next; they are taken for replicas, and what they "
-    "send and receive for collectives",
-)
-
-
-def _is_loop(part: _Part) -> bool:
-    return part.run.origins[0].recorded_by == LOOP
 
 
 def _groups(recordings: list[_Recording], ranks: pl.DataFrame) -> pl.DataFrame:
@@ -448,7 +340,7 @@ class _Recording:
         """What identifies the monotonic clock."""
         return (self.header.host, self.header.boot)
 
-    def part(self, utc_ns: int, host: str) -> _Part:
+    def part(self, utc_ns: int, host: str) -> Part:
         """Return the rank's tasks, with `utc_ns` added to its monotonic times."""
         header = self.header
         times = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
@@ -479,7 +371,7 @@ class _Recording:
                 *_failed(header.rank, failed),
             ),
         )
-        return _Part(self.path, tasks, known, run, self.torn.closed)
+        return Part(self.path, tasks, known, run, self.torn.closed)
 
 
 def _stages_of(tasks: pl.DataFrame) -> list[int] | None:
@@ -589,7 +481,7 @@ def _lost_by_a_kill(header: Header, tasks: pl.DataFrame) -> str:
     )
 
 
-def _outlasted(parts: Sequence[_Part]) -> tuple[Notice, ...]:
+def _outlasted(parts: Sequence[Part]) -> tuple[Notice, ...]:
     """Say which recordings nobody closed, and end before those of other ranks of the same host."""
     ends: dict[str, dict[int, Any]] = {}
     for part in parts:
