@@ -2098,7 +2098,7 @@ STAGES = """
             if how == "by hand":
                 x = x if first else receive(rank - 1).requires_grad_()
                 self.given = x
-            elif not first:
+            elif not first and how != "around":
                 x = Receive.apply(x)
             begin()
             y = Slow.apply(super().forward(x))
@@ -2108,7 +2108,7 @@ STAGES = """
                 end("forward")
                 if not last:
                     send(y, rank + 1)
-            elif how != "twice" and not last:
+            elif how not in ("twice", "around") and not last:
                 y = Send.apply(y)
             return y
     model = Stage(4, 4)
@@ -2117,7 +2117,10 @@ STAGES = """
         made = {}
         def forward(i):
             place[:] = step, i
-            y = model(torch.full((2, 4), float(i), requires_grad=not first))
+            x = torch.full((2, 4), float(i), requires_grad=not first)
+            y = model(Receive.apply(x) if how == "around" and not first else x)
+            if how == "around" and not last:
+                y = Send.apply(y)
             made[i] = getattr(model, "given", None), y
             if last and how != "by hand":
                 end("forward")
@@ -2152,9 +2155,12 @@ STAGES = """
 """
 
 
-@pytest.mark.parametrize("how", ["blocking", "requests", "by hand", "twice"])
+@pytest.mark.parametrize("how", ["blocking", "requests", "by hand", "around", "twice"])
 def test_stages_that_send_and_receive_within_passes_are_a_pipeline(tmp_path, how):
-    """By autograd functions, or the model itself; not if each pass goes on after it has sent."""
+    """By autograd functions, in the model or around it, or the model itself.
+
+    Not if each pass goes on after it has sent.
+    """
     done = recorded(tmp_path / "out", torchrun(tmp_path, 3, textwrap.dedent(STAGES), how))
     assert done.returncode == 0, done.stderr[-3000:]
     timeline = sources.load(tmp_path / "out")

@@ -23,7 +23,7 @@ from bubblescope.record.integrations.torch_loop.compiling import Compiler
 from bubblescope.record.integrations.torch_loop.followed import Followed
 from bubblescope.record.integrations.torch_loop.graph_origins import Origins, Work, apart
 from bubblescope.record.integrations.torch_loop.in_passes import names, transfers
-from bubblescope.record.integrations.torch_loop.models import Modules, in_checkpoint
+from bubblescope.record.integrations.torch_loop.models import Modules, in_checkpoint, in_function
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.integrations.torch_loop.skipping import Skipping
 from bubblescope.record.notes import FORWARD, OPTIMIZER
@@ -341,12 +341,20 @@ class Loop:
         if not self._free():
             return False
         if self._between:
-            # Without gradients it is a validation.
-            if begins is None or not self._torch.is_grad_enabled() or not begins():
+            if begins is None or self._validates() or not begins():
                 return False
             self._begin()
         recorder = self._session.recorder
         return recorder is not None and recorder.recording and not self._between
+
+    def _validates(self) -> bool:
+        """Say whether what happens between steps is of a validation: the loop runs without gradients.
+
+        Functions of autograd do so too, such as one that receives what a model in training is given.
+        """
+        if self._torch.is_grad_enabled():
+            return False
+        return not (in_function() and self._in_training())
 
     def _begin(self) -> None:
         """Begin a step."""

@@ -160,10 +160,17 @@ def frozen(module: Any) -> bool:
 def in_checkpoint() -> bool:
     """Say whether a reentrant checkpoint runs what calls this: without gradients, but to train."""
     checkpoint = sys.modules.get("torch.utils.checkpoint")
-    if checkpoint is None:
-        return False
-    code = checkpoint.CheckpointFunction.forward.__code__
-    frame: Any = sys._getframe(1)  # noqa: SLF001
+    return checkpoint is not None and _within(checkpoint.CheckpointFunction.forward.__code__)
+
+
+def in_function() -> bool:
+    """Say whether a function of autograd runs what calls this: without gradients, whoever calls it."""
+    return _within(sys.modules["torch"].autograd.Function.apply.__code__)
+
+
+def _within(code: Any) -> bool:
+    """Say whether code runs what calls this."""
+    frame: Any = sys._getframe(2)  # noqa: SLF001
     for _ in range(_DEEP):
         if frame is None or frame.f_code is code:
             break
