@@ -152,7 +152,8 @@ def record(
         prometheus=prometheus,
         since_ns=since_ns,
     )
-    with tempfile.TemporaryDirectory(prefix="bubblescope-") as notes:
+    # Processes of the job that still run may leave notes while it is deleted.
+    with tempfile.TemporaryDirectory(prefix="bubblescope-", ignore_cleanup_errors=True) as notes:
         code = _run(command, settings._replace(notes=notes))
         attempts = _attempts(folder, since_ns)
         recorded = _said(folder, attempts)

@@ -205,9 +205,9 @@ def _in_use(path: Path, now_ns: int) -> bool:
     """Say whether a process records to a file, or is about to begin it."""
     with suppress(OSError):  # it is gone, or another user's
         found = path.stat()
-        # Who asks for a lock has it for a moment, which must not be when the file's owner asks for it.
-        locked = not found.st_size or recording_to(path)
-        return locked and now_ns - found.st_mtime_ns < _LATELY_NS
+        if now_ns - found.st_mtime_ns < _LATELY_NS:
+            # Who asks for a lock has it for a moment, which must not be when the owner asks for it.
+            return not found.st_size or recording_to(path)
     return False
 
 
