@@ -266,7 +266,8 @@ def made_before(module: ModuleType) -> list[Any]:
 
 def compiling() -> bool:
     """Say whether what runs is being compiled: with hooks in it, which would break its graph."""
-    return bool(sys.modules["torch"].compiler.is_compiling())
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 def _nothing() -> None:
