@@ -389,6 +389,7 @@ def test_of_devices_without_a_trace_it_is_not_known_what_was_waited_for():
     said = {(one.role, one.key): sentence(one, "en") for one in found.findings}
     assert "Of 4 devices, 3 left no trace" in said["verdict", "causes_partial"]
     assert "Give the traces of all devices" in said["advice", "unexplained_partial"]
+    assert "may have waited for what is in no trace here" in said["evidence", "unexplained_partial"]
     assert ("evidence", "no_wait") not in said
     verdict = Verdict.of(alone, found.study)
     assert (verdict.inherent, verdict.share) == (None, pytest.approx(90 / 330))

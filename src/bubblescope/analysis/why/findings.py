@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import polars as pl
 
 from bubblescope.analysis.finding import Finding
@@ -133,6 +134,8 @@ def findings(
     for index, cause in enumerate(causes):
         said.append(_of_cause("next" if index else "first", cause, totals[cause], shares, ledger))
         shown = _EVIDENCE[cause](timeline, study, evidence)
+        if cause in shares.unknown:
+            shown = msgspec.structs.replace(shown, key=shown.key + unseen)
         said.append(shown)
         if cause in LATE:
             said += _host(timeline, evidence.of[cause])

@@ -305,6 +305,14 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{count} tasks started late, {late_ns} in all, for no reason that the trace shows; {rank_ns} "
         "of it on rank {rank}, the longest before {task}: {longest_ns}."
     ),
+    ("evidence", "unexplained_partial"): (
+        "{count} tasks started late, {late_ns} in all, and may have waited for what is in no trace "
+        "here; {rank_ns} of it on rank {rank}, the longest before {task}: {longest_ns}."
+    ),
+    ("evidence", "unexplained_unseen"): (
+        "{count} tasks started late, {late_ns} in all, and may have waited for other ranks; {rank_ns} "
+        "of it on rank {rank}, the longest before {task}: {longest_ns}."
+    ),
     ("advice", "unexplained"): (
         "A trace with host times (launches, garbage collection, data loading) would show it."
     ),
