@@ -250,11 +250,18 @@ class TestTheJobComesFirst:
         assert said in " ".join(done.stderr.split())
 
     def test_a_job_that_goes_on_as_another_program_loses_nothing(self, tmp_path):
-        ends = "os.execvp('echo', ['echo', 'goes on'])"
-        program = f"{BEGINS}job.end(job.begin([identity_of(Kind.FORWARD)]))\n{ends}"
-        done = recorded(tmp_path / "out", *python(tmp_path, program))
+        task = "job.end(job.begin([identity_of(Kind.FORWARD)]))"
+        ends = f"""
+try:
+    os.execv("/no such program", ["it"])  # and goes on itself
+except OSError:
+    {task}
+os.execvp("echo", ["echo", "goes on"])"""
+        done = recorded(tmp_path / "out", *python(tmp_path, f"{BEGINS}{task}{ends}"))
         assert (done.returncode, done.stdout.splitlines()[0]) == (0, "goes on")
-        assert sources.load(tmp_path / "out").run.warnings == ()
+        timeline = sources.load(tmp_path / "out")
+        assert timeline.run.warnings == ()
+        assert len(timeline) == 2
 
     def test_a_job_that_makes_a_daemon_of_itself_is_said_to_go_on(self, tmp_path):
         go_on, gone = tmp_path / "go on", tmp_path / "gone"

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_ENDS: Final = ("_exit", "execv", "execve")
-"""What leaves at once; the others of `os` call these."""
 _PATIENCE_S: Final = 1.0
 """How long such an end is held up at most."""
 
@@ -32,10 +30,12 @@ def before_leaving_at_once(end: Callable[[], None]) -> None:
     """
     process = os.getpid()
 
-    def ending(theirs: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
+    def ending(
+        theirs: Callable[..., NoReturn], leaves: Callable[..., bool]
+    ) -> Callable[..., NoReturn]:
         @functools.wraps(theirs)
         def leave(*args: Any, **kwargs: Any) -> NoReturn:
-            if os.getpid() == process:
+            if os.getpid() == process and leaves(*args, **kwargs):
                 with suppress(RuntimeError):  # there can be no more threads
                     thread = threading.Thread(target=end, daemon=True)
                     thread.start()
@@ -44,5 +44,24 @@ def before_leaving_at_once(end: Callable[[], None]) -> None:
 
         return leave
 
-    for name in _ENDS:
-        setattr(os, name, ending(getattr(os, name)))
+    for name, leaves in _ENDS.items():
+        setattr(os, name, ending(getattr(os, name), leaves))
+
+
+def _exits(_: Any) -> bool:
+    return True
+
+
+def _starts(path: Any, *_: Any, **__: Any) -> bool:
+    """Say whether there is a program to start; if not, the job gets an error, and goes on."""
+    with suppress(TypeError, ValueError):  # it is none, or an open file's number
+        return os.access(path, os.X_OK)
+    return isinstance(path, int)
+
+
+_ENDS: Final[dict[str, Callable[..., bool]]] = {
+    "_exit": _exits,
+    "execv": _starts,
+    "execve": _starts,
+}
+"""What leaves at once, and what says whether it will; the others of `os` call these."""

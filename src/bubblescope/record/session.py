@@ -106,9 +106,8 @@ class Session:
         self._stop_serving: Callable[[], None] | None = None
         self._failure: str | None = None
         if settings.notes is not None:
-            with suppress(
-                OSError
-            ):  # at its end, whoever started the job will see that it was there
+            # At its end, whoever started the job will see that it was there.
+            with suppress(OSError):
                 leave(settings.notes, Note(ended=False))
             atexit.register(self._leave_note, settings.notes)
 
