@@ -60,7 +60,7 @@ def node(number, folder, port, environment):
             "--node-rank",
             str(number),
         ),
-        *("--master-addr", "127.0.0.1", "--master-port", str(port), "--nproc-per-node", "2"),
+        *("--master-addr", "127.0.0.2", "--master-port", str(port), "--nproc-per-node", "2"),
         *(str(ROOT / "tests" / "helpers" / "two_nodes.py"), str(folder), str(STEPS)),
     ]
     paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]

@@ -1801,7 +1801,7 @@ optimizer = torch.optim.Adam(model.parameters())
                 (graph_origins, "Work"), (loop.Origins, "of"), (loop.Origins, "note"),
                 (loop.Modules, "models_of"), (loop.Modules, "add"),
                 (loop.Loop, "_introduce"), (loop.Loop, "_goes"), (loop.Loop, "_trains"),
-                (loop.Loop, "_follow_others"),
+                (loop.Loop, "_look_further"),
             ):
                 theirs = getattr(owner, name)
                 setattr(owner, name, fails)
@@ -1816,7 +1816,7 @@ optimizer = torch.optim.Adam(model.parameters())
         assert done.returncode == 0, done.stderr[-3000:]
         for line in done.stdout.splitlines():
             name, count, *message = line.split()
-            if name == "_follow_others":  # it was not needed
+            if name == "_look_further":  # it was not needed
                 assert count == "0"
                 continue
             assert count == "1", line

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 QUESTIONS = ("info", "report", "why", "kernels", "stragglers", "whatif")
-_PSEUDONYM = re.compile(r"[a-z]+-[0-9a-f]{16}")
+_PSEUDONYM = re.compile(r"[a-z]+-[0-9a-f]{16}(?:_\d+|_\*)?")
 
 
 def answered(run: Any, questions: Sequence[str]) -> dict[str, Any]:

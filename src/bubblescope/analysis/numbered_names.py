@@ -11,7 +11,7 @@ from bubblescope.model.budget import HOST, Use
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NUMBERS: Final = r"(^|[^A-Za-z0-9(])\d+(?:[_.:/\- ]\d+)*($|[^A-Za-z0-9])"
+NUMBERS: Final = r"(^|[^A-Za-z0-9(])\d+(?:[_.:/\- ]\d+)*($|[^A-Za-z0-9])"
 """Numbers that stand by themselves: not those of `conv2d`, nor a line's of a file, `(12)`."""
 _NAMED: Final = [use.value for use in HOST if use is not Use.HOST_CALL]
 """Classes of time that are named by what a job calls its ranges; not by a library's functions."""
@@ -26,7 +26,7 @@ def summed_up(details: pl.DataFrame, *by: str, counted: bool = True) -> pl.DataF
         counted: Whether the name says how many there are: `iter_* × 12`.
     """
     shape = pl.when(pl.col("use").is_in(_NAMED)).then(
-        pl.col("detail").str.replace_all(_NUMBERS, "${1}*${2}")
+        pl.col("detail").str.replace_all(NUMBERS, "${1}*${2}")
     )
     alike: Sequence[str] = ("use", "shape", *by)
     names = pl.col("detail").n_unique().over(alike)

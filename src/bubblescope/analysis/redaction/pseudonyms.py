@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.analysis.mfu.peaks import peak_flops
+from bubblescope.analysis.numbered_names import NUMBERS
 from bubblescope.analysis.redaction.vocabulary import only, own_texts, own_words, public_words
 from bubblescope.model.errors import ScheduleError
 from bubblescope.names.communication_kernels import communication_kernel
@@ -51,7 +52,8 @@ _GROUP: Final = re.compile(r"\d{1,6}(?: ranks)?")
 _TOKEN: Final = re.compile(r'[^ ,;()"]+')
 _NUMBER: Final = re.compile(r"[+\-±#]?\d[\d.,:%]*(?:e[+-]?\d+)?")
 _IN_SENTENCES: Final = re.compile(r"[A-Za-z\-_.=\[\]:'`&–…×µ→<>+%|?!#^*]+")
-_GIVEN: Final = re.compile(rf"[a-z]+-[0-9a-f]{{{2 * _DIGEST_BYTES}}}(?:\.\w+)?")
+_GIVEN: Final = re.compile(rf"[a-z]+-[0-9a-f]{{{2 * _DIGEST_BYTES}}}(?:_\d+|_\*)?(?:\.\w+)?")
+_NUMBERS: Final = re.compile(NUMBERS)
 _UNKNOWN_HOST: Final = "unknown"
 
 
@@ -81,11 +83,13 @@ class Pseudonyms:
             what: A word for what it names, in small letters.
             text: The text.
         """
-        secret = text.encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(secret, digest_size=_DIGEST_BYTES, key=self._key).hexdigest()
-        given = f"{what}-{digest}"
+        given = f"{what}-{self._digest(text)}"
         self.given[given] = text
         return given
+
+    def _digest(self, text: str) -> str:
+        secret = text.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(secret, digest_size=_DIGEST_BYTES, key=self._key).hexdigest()
 
     def host(self, text: str) -> str:
         """Return what stands for the name of a machine."""
@@ -114,9 +118,21 @@ class Pseudonyms:
             name, number, more, step = found.groups()
             number = number or step
             return f"{self.call(name)}{number}{' ' + self.instead('more', more) if more else ''}"
-        return self._kept(
-            "call", text, known=_CALL.fullmatch(text) is not None or self._means(text)
-        )
+        known = _CALL.fullmatch(text) is not None or self._means(text)
+        return self._kept("call", text, known=known, instead=self._numbered)
+
+    def _numbered(self, what: str, text: str) -> str:
+        """Return the pseudonym of a text, which differs in a number from those of texts that do so too.
+
+        Answers name such together (`numbered_names`), and that is to be so of pseudonyms as well.
+        """
+        shape = _NUMBERS.sub(r"\1*\2", text)
+        if shape == text:
+            return self.instead(what, text)
+        together = f"{what}-{self._digest(shape)}"
+        given = f"{together}_{int(self._digest(text), 16)}"
+        self.given |= {given: text, f"{together}_*": shape}
+        return given
 
     def _means(self, text: str) -> bool:
         return bool(self._parser.parse(text)) or phase_word(text) is not None
@@ -158,12 +174,19 @@ class Pseudonyms:
         """Return a text that is bubblescope's own; any other becomes a pseudonym."""
         return text if text in own_texts() else self.instead("text", text)
 
-    def _kept(self, what: str, text: str, *, known: bool) -> str:
+    def _kept(
+        self,
+        what: str,
+        text: str,
+        *,
+        known: bool,
+        instead: Callable[[str, str], str] | None = None,
+    ) -> str:
         if text in own_texts() and len(text) > 1:
             return text
         if known and _PLAIN.fullmatch(text) and "/" not in text and only(text, public_words()):
             return text
-        return self.instead(what, text)
+        return (instead or self.instead)(what, text)
 
     def column(self, texts: pl.Series, rule: Callable[[str], str]) -> pl.Series:
         """Return a column of texts, each distinct one looked at once; null stays null."""

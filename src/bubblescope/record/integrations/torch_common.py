@@ -43,9 +43,13 @@ class Steps:
 
     Args:
         session: Records them.
+
+    Attributes:
+        computing: Whether a step has called its closure, which runs now.
     """
 
     def __init__(self, session: Session) -> None:
+        self.computing = False
         self._session = session
         self._running: list[_Running] = []
         self._elsewhere: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -189,8 +193,10 @@ class Steps:
             (self._session.end if computed else self._session.abandon)(begun)
             computed = True
             try:
+                self.computing = True
                 return closure(*args, **kwargs)
             finally:
+                self.computing = False
                 self._running.append(_Running(optimizer, places, self._session.begin(places)))
 
         return compute

@@ -559,7 +559,7 @@ def _in_windows(number: _Number, markers: pl.DataFrame, windows: pl.DataFrame) -
     """
     tasks, how, notices = number(markers)
     often = windows.group_by("rank").len()["len"].unique().to_list()
-    if how.get("step") != ONE_STEP or len(often) > 1 or often == [1]:
+    if how.get("step") != ONE_STEP or len(often) != 1 or often == [1]:
         return tasks, how, notices
     tasks, how, notices = number(windows)
     return tasks, how | {"step": _HOW_APART}, notices

@@ -317,7 +317,7 @@ class Loop:
         if self._torch.compiler.is_compiling() or self._between:
             return
         try:
-            if self._free():
+            if self._free() and not self._session.shared(Steps).computing:
                 cleared = _held_by(owner) if hasattr(owner, "param_groups") else owner.parameters()
                 trained = (one for optimizer in self._optimizers for one in _held_by(optimizer))
                 if self._skipping.ends(cleared, trained, self.origins):
