@@ -30,7 +30,7 @@ from bubblescope.record.notes import FORWARD, OPTIMIZER
 from bubblescope.recording.columns import UNTIMED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from bubblescope.record.session import Session
 
@@ -272,9 +272,13 @@ class Loop:
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
+    def _held(self) -> Iterator[Any]:
+        """Yield the parameters that optimizers hold."""
+        return (one for optimizer in self._optimizers for one in _held_by(optimizer))
+
     def _trained(self) -> set[int]:
-        """Return the identities of the parameters that optimizers hold."""
-        return {id(one) for optimizer in self._optimizers for one in _held_by(optimizer)}
+        """Return their identities."""
+        return set(map(id, self._held()))
 
     def within_compiled(self, eval_frame: Any) -> None:
         """Record what is called between the graphs of what was compiled, if that can be."""
@@ -319,8 +323,7 @@ class Loop:
         try:
             if self._free() and not self._session.shared(Steps).computing:
                 cleared = _held_by(owner) if hasattr(owner, "param_groups") else owner.parameters()
-                trained = (one for optimizer in self._optimizers for one in _held_by(optimizer))
-                if self._skipping.ends(cleared, trained, self.origins):
+                if self._skipping.ends(cleared, self._held(), self.origins):
                     self.end_step()
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
